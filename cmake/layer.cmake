@@ -1,0 +1,16 @@
+# tandem_layer(NAME SOURCES a.cpp ... [DEPENDS targets ...] [TESTS a_test.cpp ...] [TEST_DEPENDS targets ...])
+# declares one layer of docs/architecture.md as the static library tandem_NAME (alias tandem::NAME), and its
+# unit tests, which sit beside the sources, as one binary whose cases carry the label "unit".
+function(tandem_layer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;TESTS;TEST_DEPENDS" ${ARGN})
+  add_library(tandem_${name} STATIC ${ARG_SOURCES})
+  add_library(tandem::${name} ALIAS tandem_${name})
+  target_include_directories(tandem_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPENDS})
+  set_target_properties(tandem_${name} PROPERTIES EXPORT_NAME ${name})
+  if(TANDEM_TESTS AND ARG_TESTS)
+    add_executable(tandem_${name}_test ${ARG_TESTS})
+    target_link_libraries(tandem_${name}_test PRIVATE tandem_${name} ${ARG_TEST_DEPENDS} GTest::gtest_main)
+    gtest_discover_tests(tandem_${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST PROPERTIES LABELS unit)
+  endif()
+endfunction()

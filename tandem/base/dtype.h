@@ -1,0 +1,46 @@
+// Element types, and conversions between fp32 and the 16-bit storage types (round to nearest even).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace tandem {
+
+enum class DType : uint8_t { F32, BF16, F16, F64, I32, U8 };
+
+std::string_view dtype_name(DType dtype);      // "f32", "bf16", ...
+DType parse_dtype(std::string_view name);      // throws ConfigError on an unknown name
+constexpr int64_t dtype_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::F64: return 8;
+    case DType::F32:
+    case DType::I32: return 4;
+    case DType::BF16:
+    case DType::F16: return 2;
+    case DType::U8: return 1;
+  }
+  return 0;
+}
+constexpr bool is_float(DType dtype) { return dtype != DType::I32 && dtype != DType::U8; }
+constexpr bool is_half(DType dtype) { return dtype == DType::BF16 || dtype == DType::F16; }
+
+// Storage-only 16-bit floats: arithmetic is always done after conversion to float.
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Half {
+  uint16_t bits;
+};
+
+inline float to_float(BFloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+inline BFloat16 to_bfloat16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // quiet NaN
+  return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16)};
+}
+float to_float(Half x);
+Half to_half(float x);
+
+}  // namespace tandem

@@ -1,0 +1,24 @@
+// What the machine and this process look like from outside: name, processor, memory, disk, clock.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace tandem {
+
+std::string hostname();
+std::string cpu_model();             // as the kernel names it, e.g. "AMD EPYC 9R14"
+int64_t total_memory_bytes();        // RAM this process may use: the machine's, or its cgroup's limit
+std::string hardware_description();  // "AMD EPYC 9R14, 2 cores, 15.6 GiB"
+
+int64_t rss_bytes();       // resident now
+int64_t peak_rss_bytes();  // the most ever resident, or since reset_peak_rss
+bool reset_peak_rss();     // false where the kernel does not allow it
+
+// Bytes an unprivileged process may still write at `path`, which must exist.
+int64_t free_disk_bytes(const std::filesystem::path& path);
+
+std::string utc_time();  // now, ISO 8601 with milliseconds: "2026-01-31T23:59:59.123Z"
+
+}  // namespace tandem

@@ -1,0 +1,95 @@
+// A process that saves without pause is killed at random moments; whatever is on disk then must be usable.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <random>
+#include <thread>
+
+#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/layout.h"
+#include "tandem/checkpoint/writer.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kWidth = 20'000;  // about 1 MB, so that kills also fall inside the writing
+
+// The state after a step: its first bytes count the steps there have been.
+std::byte& counter(ExampleState& state, int64_t step) {
+  return state.tensors[0].bytes[static_cast<size_t>(step)];
+}
+
+// Goes on from the newest checkpoint. Every third save is of the same step as the one before, which exercises
+// replacing.
+[[noreturn]] void save_forever(const fs::path& folder, ExampleState state, bool in_background) {
+  const Latest latest = load_latest(folder, state.targets());
+  int64_t step = latest.manifest ? latest.manifest->meta.step : 0;
+  std::vector<std::byte> staging;
+  if (in_background) staging.resize(static_cast<size_t>(staging_bytes(state.views())));
+  CheckpointMeta meta;
+  CheckpointWriter writer(folder, 2);
+  for (int64_t i = 0;; ++i) {
+    if (i % 3 != 2) ++step;
+    meta.step = step;
+    counter(state, step) = static_cast<std::byte>(step);
+    writer.save(meta, state.views(), staging);
+  }
+}
+
+class Crash : public CheckpointTest {
+ protected:
+  void kill_while_saving(bool in_background) {
+    std::mt19937 random(7);
+    const ExampleState fresh(0, kWidth);
+    int64_t last_step = 0;
+    int cut_short = 0;
+    for (int round = 0; round < 20; ++round) {
+      const pid_t child = ::fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        try {
+          save_forever(folder, fresh, in_background);
+        } catch (...) {
+          ::_exit(1);
+        }
+      }
+      // The first kill waits for something to lose.
+      while (round == 0 && list_checkpoints(folder).empty()) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
+      ::kill(child, SIGKILL);
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed by itself";
+
+      const auto found = names();
+      cut_short +=
+          std::any_of(found.begin(), found.end(), [](const auto& name) { return name.starts_with(".tmp-"); });
+      ExampleState loaded = fresh;
+      const Latest latest = load_latest(folder, loaded.targets());
+      ASSERT_TRUE(latest.manifest.has_value()) << "round " << round;
+      EXPECT_TRUE(latest.skipped.empty()) << latest.skipped[0].reason;
+      EXPECT_GE(latest.manifest->meta.step, last_step);
+      last_step = latest.manifest->meta.step;
+      for (int64_t step = 1; step <= last_step; ++step) {
+        ASSERT_EQ(counter(loaded, step), static_cast<std::byte>(step)) << "at step " << last_step;
+      }
+    }
+    EXPECT_GT(last_step, 1);
+    EXPECT_GT(cut_short, 0) << "no kill fell inside a save";
+    { const CheckpointWriter next(folder, 2); }
+    for (const std::string& name : names()) {
+      EXPECT_TRUE(name == "latest" || name.starts_with("step-")) << "left over: " << name;
+    }
+    EXPECT_LE(list_checkpoints(folder).size(), 3u);  // one more when the kill came before the oldest went
+  }
+};
+
+TEST_F(Crash, TheNewestCheckpointLoadsAfterKillsDuringSaves) { kill_while_saving(false); }
+
+TEST_F(Crash, TheNewestCheckpointLoadsAfterKillsDuringBackgroundSaves) { kill_while_saving(true); }
+
+}  // namespace
+}  // namespace tandem

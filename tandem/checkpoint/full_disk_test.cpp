@@ -1,0 +1,98 @@
+// Two ways for the disk to be full: known beforehand (a small tmpfs, where this process may mount one), and
+// met in the middle of writing (a limit on file sizes, which needs no rights).
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tandem/base/error.h"
+#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/writer.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// While it lives, no file can grow past `bytes`; writing further fails as it does on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit limit{bytes, old_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  sighandler_t handler_;
+  rlimit old_{};
+};
+
+class FullDisk : public CheckpointTest {
+ protected:
+  void expect_only_step_1() {
+    EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000001"}));
+    ExampleState loaded(0);
+    EXPECT_EQ(load_latest(folder, loaded.targets()).manifest->meta.step, 1);
+    EXPECT_TRUE(loaded == ExampleState(1));
+  }
+};
+
+TEST_F(FullDisk, AFailedWriteLeavesTheEarlierCheckpointAndNothingElse) {
+  CheckpointWriter writer(folder, 1);
+  writer.save(at_step(1), ExampleState(1).views());
+  const ExampleState next(2);
+  std::vector<std::byte> staging(static_cast<size_t>(staging_bytes(next.views())));
+  for (const bool in_background : {false, true}) {
+    const FileSizeLimit limit(5000);
+    const std::string message = message_of<IoError>([&] {
+      writer.save(at_step(2), next.views(), in_background ? std::span(staging) : std::span<std::byte>());
+      writer.wait();
+    });
+    EXPECT_TRUE(message.starts_with((folder / "step-00000002").string())) << message;
+    EXPECT_NE(message.find("17.0 KiB needed, "), std::string::npos) << message;
+  }
+  expect_only_step_1();
+  writer.save(at_step(3), next.views());  // and the writer goes on once there is space
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000003"}));
+}
+
+TEST_F(FullDisk, ADiskTooSmallIsRefusedBeforeAnythingIsWritten) {
+  fs::create_directories(folder);
+  // In a child with its own mounts, so that nothing stays mounted whatever happens.
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  constexpr int kCannotMount = 77;
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", folder.c_str(), "tmpfs", 0, "size=2m") != 0) {
+      ::_exit(kCannotMount);
+    }
+    CheckpointWriter writer(folder, 1);
+    writer.save(at_step(1), ExampleState(1).views());
+    const ExampleState large(2, 40'000);
+    const std::string message = message_of<IoError>([&] { writer.save(at_step(2), large.views()); });
+    EXPECT_TRUE(message.starts_with(folder.string() + ": disk full: step-00000002 needs ")) << message;
+    EXPECT_NE(message.find("earlier checkpoints are untouched"), std::string::npos) << message;
+    expect_only_step_1();
+    std::fflush(nullptr);
+    ::_exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kCannotMount)
+    GTEST_SKIP() << "may not mount a tmpfs here; run as root to test this";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tandem/base/system.h"
+#include "tandem/base/units.h"
+#include "tandem/cli/command.h"
+#include "tandem/config/enum_names.h"
+#include "tandem/train/run_session.h"
+
+namespace tandem::cli {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  struct Flags {
+    ConfigFlags config;
+    int64_t steps = 10;
+    int64_t warmup = 2;
+    bool json = false;
+  };
+  CLI::App* command = add_command(app, "bench", "measure full training steps against the machine's own peak",
+                                  "tandem bench configs/cpu-gpt.yaml --steps 20 --json");
+  auto flags = std::make_shared<Flags>();
+  flags->config.add_to(*command);
+  command->add_option("--steps", flags->steps, "timed steps")->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--warmup", flags->warmup, "steps before them")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command->add_flag("--json", flags->json, "print one JSON object");
+  command->callback([flags, &action] {
+    action.run = [flags, &action] {
+      const Config config = flags->config.load().config;
+      const Backend backend = make_backend(config);
+      RunSession run(config, backend);
+      run.session().initialize(static_cast<uint64_t>(config.train.seed));
+      const int threads = run.session().pool().num_threads();
+      const DType storage = precision_policy(config.precision).storage;
+      std::vector<double> seconds, peaks;
+      double first_s = 0, overhead_s = 0, loss = 0;
+      int64_t targets = 0;
+      for (int64_t i = 0; i < flags->warmup + flags->steps; ++i) {
+        const double start = now_s();
+        const StepResult result = run.runner().run(i + 1);
+        const double spent = now_s() - start;
+        if (i == 0) {
+          first_s = now_s() - action.start_s;
+          overhead_s = first_s - spent;
+        }
+        if (i < flags->warmup) continue;
+        seconds.push_back(spent);
+        targets = result.targets;
+        loss = result.loss;
+        if (peaks.size() < 5)
+          peaks.push_back(backend.peak_flops(storage, threads));  // the peak drifts with the machine
+      }
+      const double step_s = median(seconds), peak = *std::max_element(peaks.begin(), peaks.end());
+      const double flops =
+          static_cast<double>(run.session().step().model_flops) * static_cast<double>(config.accumulation());
+      const nlohmann::json row = {{"workload", config.name},
+                                  {"precision", name_of(config.precision)},
+                                  {"threads", threads},
+                                  {"isa", backend.description},
+                                  {"tokens_per_s", static_cast<double>(targets) / step_s},
+                                  {"step_ms", step_s * 1e3},
+                                  {"fastest_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
+                                  {"model_gflops", flops / step_s / 1e9},
+                                  {"peak_gflops", peak / 1e9},
+                                  {"fraction_of_peak", flops / step_s / peak},
+                                  {"first_step_s", first_s},
+                                  {"start_overhead_s", overhead_s},
+                                  {"loss", loss},
+                                  {"planned_bytes", total_bytes(run.session().step().sizes)},
+                                  {"peak_rss_bytes", peak_rss_bytes()},
+                                  {"hardware", hardware_description()}};
+      if (flags->json) {
+        std::printf("%s\n", row.dump().c_str());
+        return ExitCode::Done;
+      }
+      std::printf(
+          "%s\n",
+          fmt::format(
+              "{}: {} tokens/s, {:.1f} ms a step (median of {}), {:.1f} of {:.1f} GFLOP/s = {:.3f} of peak, "
+              "start-up {:.2f} s, {} planned",
+              config.name, format_count(static_cast<double>(targets) / step_s), step_s * 1e3, seconds.size(),
+              flops / step_s / 1e9, peak / 1e9, flops / step_s / peak, overhead_s,
+              format_bytes(total_bytes(run.session().step().sizes)))
+              .c_str());
+      return ExitCode::Done;
+    };
+  });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,34 @@
+#include "tandem/cli/checkpoint_session.h"
+
+#include <filesystem>
+
+#include "tandem/checkpoint/reader.h"
+#include "tandem/config/load.h"
+#include "tandem/config/print.h"
+
+namespace tandem::cli {
+
+namespace fs = std::filesystem;
+
+Manifest find_checkpoint(const std::string& path) {
+  if (!fs::exists(path)) throw DataError("{}: no such checkpoint or run directory", path);
+  const fs::path folder = fs::path(path) / "checkpoints";
+  if (!fs::is_directory(folder)) return read_manifest(path);
+  Latest latest = find_latest(folder, Check::Sizes);
+  for (const Skipped& bad : latest.skipped) {
+    std::fprintf(stderr, "warning: skipped a bad checkpoint: %s\n", bad.reason.c_str());
+  }
+  if (!latest.manifest) throw DataError("{}: holds no good checkpoint", folder.string());
+  return std::move(*latest.manifest);
+}
+
+Config checkpoint_config(const Manifest& manifest, const std::vector<std::string>& sets) {
+  const std::string source = manifest.directory.string();
+  Config config = config_from_json(manifest.meta.config, source);
+  if (sets.empty()) return config;
+  std::vector<Override> overrides;
+  for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
+  return parse_config(to_yaml(config), source, overrides).config;
+}
+
+}  // namespace tandem::cli

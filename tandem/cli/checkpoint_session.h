@@ -1,0 +1,19 @@
+// The weights of a checkpoint in a session that can run the model forward: for evaluate and sample.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tandem/checkpoint/manifest.h"
+#include "tandem/cli/command.h"
+#include "tandem/runtime/session.h"
+
+namespace tandem::cli {
+
+// Takes a checkpoint's directory, or a run directory, whose newest good checkpoint is meant.
+Manifest find_checkpoint(const std::string& path);
+
+// The config that the checkpoint was made with, with changes.
+Config checkpoint_config(const Manifest& manifest, const std::vector<std::string>& sets);
+
+}  // namespace tandem::cli

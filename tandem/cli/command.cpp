@@ -1,0 +1,36 @@
+#include "tandem/cli/command.h"
+
+#include "tandem/kernels/cpu/backend.h"
+
+namespace tandem::cli {
+
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& what,
+                      const std::string& example) {
+  CLI::App* command = app.add_subcommand(name, what);
+  command->footer("Example:\n  " + example);
+  return command;
+}
+
+void ConfigFlags::add_to(CLI::App& command) {
+  command.add_option("CONFIG", file, "the run's YAML file; `tandem explain CONFIG` shows every key")
+      ->required();
+  command.add_option("--set", sets, "change one key: --set train.lr=3e-4 (may be repeated)")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  command.add_option("--device", device, "auto, cpu or cuda")->type_name("NAME");
+}
+
+ResolvedConfig ConfigFlags::load() const {
+  std::vector<Override> overrides;
+  for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
+  if (!device.empty()) overrides.push_back({"device=" + device, "--device"});
+  return load_config(file, overrides);
+}
+
+Backend make_backend(const Config& config) {
+  TANDEM_CHECK(config.device != DeviceKind::Cuda, "a config with device cuda was accepted");
+  return cpu::make_backend();
+}
+
+}  // namespace tandem::cli

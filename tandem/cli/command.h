@@ -1,0 +1,48 @@
+// What the subcommands share. Each subcommand is one file with one function that declares its flags and sets
+// what runs when it is chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tandem/base/error.h"
+#include "tandem/config/load.h"
+#include "tandem/runtime/backend.h"
+
+namespace tandem::cli {
+
+// Filled in by the chosen subcommand's callback; main runs it.
+struct Action {
+  std::function<ExitCode()> run;
+  double start_s = 0;  // steady clock at the start of the process
+};
+
+void add_train(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
+void add_profile(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+void add_prepare(CLI::App& app, Action& action);
+void add_evaluate(CLI::App& app, Action& action);
+void add_sample(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+
+// CONFIG [--set key.path=value]... [--device auto|cpu|cuda]
+struct ConfigFlags {
+  std::string file;
+  std::vector<std::string> sets;
+  std::string device;
+
+  void add_to(CLI::App& command);
+  ResolvedConfig load() const;
+};
+
+// A subcommand with an example at the end of its --help.
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& what,
+                      const std::string& example);
+
+Backend make_backend(const Config& config);  // the one place that names a concrete backend
+
+}  // namespace tandem::cli

@@ -1,0 +1,89 @@
+// The command line. Every error a user can cause is one line on stderr and an exit code of docs/interface.md.
+#include <chrono>
+#include <cstdio>
+
+#include "tandem/cli/command.h"
+#include "tandem/config/nearest.h"
+#include "tandem/kernels/cpu/cpu_features.h"
+
+namespace tandem::cli {
+namespace {
+
+// "unexpected --stpes; did you mean --steps?"
+std::string explain_extra(const CLI::App& app, const std::string& word) {
+  const CLI::App* command = &app;
+  for (const CLI::App* chosen : app.get_subcommands()) command = chosen;
+  std::vector<std::string> names;
+  if (word.starts_with("-")) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  } else if (command == &app) {
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(sub->get_name());
+  }
+  const std::string where = command == &app ? "tandem" : "tandem " + command->get_name();
+  if (names.empty()) return fmt::format("{}: unexpected '{}'; see {} --help", where, word, where);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  return fmt::format("{}: unexpected '{}', did you mean '{}'? See {} --help", where, word,
+                     nearest(word, views), where);
+}
+
+int usage_error(const std::string& message) {
+  std::fprintf(stderr, "tandem: error: %s\n", message.c_str());
+  return static_cast<int>(ExitCode::BadUsage);
+}
+
+int run(int argc, char** argv) {
+  Action action;
+  action.start_s = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  CLI::App app(
+      "Tandem: a training system for transformers and CNNs. A step is compiled once; planning,\n"
+      "running and resuming all use that same compiled step.",
+      "tandem");
+  app.set_version_flag("--version", [] {
+    return fmt::format("tandem {} (cpu {}, cuda not built)", TANDEM_VERSION,
+                       cpu::isa_name(cpu::selected_isa()));
+  });
+  app.require_subcommand(0, 1);
+  app.footer("Example:\n  tandem train configs/quickstart.yaml");
+  add_train(app, action);
+  add_plan(app, action);
+  add_explain(app, action);
+  add_profile(app, action);
+  add_bench(app, action);
+  add_prepare(app, action);
+  add_evaluate(app, action);
+  add_sample(app, action);
+  add_inspect(app, action);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    std::vector<std::string> extra = app.remaining(true);
+    return usage_error(explain_extra(app, extra.empty() ? "" : extra.front()));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return usage_error(error.what());
+  }
+  if (!action.run) {
+    std::printf("%s", app.help().c_str());
+    return static_cast<int>(ExitCode::BadUsage);
+  }
+  return static_cast<int>(action.run());
+}
+
+}  // namespace
+}  // namespace tandem::cli
+
+int main(int argc, char** argv) {
+  try {
+    return tandem::cli::run(argc, argv);
+  } catch (const tandem::Error& error) {
+    std::fprintf(stderr, "tandem: error: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tandem: %s (this is a bug; please report it)\n", error.what());
+    return static_cast<int>(tandem::ExitCode::Failed);
+  }
+}

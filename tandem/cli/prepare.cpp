@@ -1,0 +1,51 @@
+#include <unistd.h>
+#include <cstdio>
+#include <memory>
+
+#include "tandem/base/units.h"
+#include "tandem/cli/command.h"
+#include "tandem/data/prepare.h"
+
+namespace tandem::cli {
+
+void add_prepare(CLI::App& app, Action& action) {
+  struct Flags {
+    std::vector<std::string> inputs;
+    std::string out;
+    PrepareOptions options;
+  };
+  CLI::App* command =
+      add_command(app, "prepare", "turn text files into memory-mapped token shards",
+                  "tandem prepare --out data/mytext book1.txt book2.txt   (then data.train: data/mytext)");
+  auto flags = std::make_shared<Flags>();
+  command->add_option("FILES", flags->inputs, "text files; each is a document")->required();
+  command->add_option("--out", flags->out, "the directory to make")->required()->type_name("DIR");
+  command->add_option("--tokenizer", flags->options.tokenizer, "bytes")->type_name("NAME");
+  command->add_option("--shard-tokens", flags->options.shard_tokens, "tokens in each shard")->type_name("N");
+  command
+      ->add_option("--eval-fraction", flags->options.eval_fraction,
+                   "share kept for evaluation, from the end of each file")
+      ->type_name("X");
+  command->callback([flags, &action] {
+    action.run = [flags] {
+      const std::vector<std::filesystem::path> inputs(flags->inputs.begin(), flags->inputs.end());
+      const bool terminal = ::isatty(STDERR_FILENO) != 0;
+      if (terminal) {
+        flags->options.progress = [](int64_t done, int64_t total) {
+          std::fprintf(stderr, "\r%s",
+                       fmt::format("{} of {}   ", format_bytes(done), format_bytes(total)).c_str());
+        };
+      }
+      const PrepareStats stats = prepare_text(inputs, flags->out, flags->options);
+      std::fprintf(stderr, "%s", terminal ? "\r" : "");
+      std::printf("%s\n",
+                  fmt::format("{}: {} files, {}, {} tokens for training and {} for evaluation in {} shards",
+                              flags->out, stats.num_files, format_bytes(stats.input_bytes),
+                              stats.train_tokens, stats.eval_tokens, stats.num_shards)
+                      .c_str());
+      return ExitCode::Done;
+    };
+  });
+}
+
+}  // namespace tandem::cli

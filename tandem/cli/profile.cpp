@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tandem/base/system.h"
+#include "tandem/base/units.h"
+#include "tandem/cli/command.h"
+#include "tandem/metrics/trace.h"
+#include "tandem/train/run_session.h"
+
+namespace tandem::cli {
+namespace {
+
+struct KernelTime {
+  int64_t calls = 0;
+  double seconds = 0;
+  double flops = 0;
+  double bytes = 0;
+};
+
+// How close a kernel is to whichever of the two ceilings binds it: the time its arithmetic needs at peak, or
+// its bytes at copy speed, over the time it took.
+struct Ceiling {
+  double fraction;
+  bool compute_bound;
+};
+Ceiling ceiling(const KernelTime& time, double peak_flops, double bandwidth) {
+  const double compute_s = time.flops / peak_flops, memory_s = time.bytes / bandwidth;
+  return {std::max(compute_s, memory_s) / time.seconds, compute_s >= memory_s};
+}
+
+class Profile {
+ public:
+  Profile(const std::string& trace_path, int64_t steps) : steps_(steps) {
+    if (!trace_path.empty()) trace_ = std::make_unique<TraceWriter>(trace_path);
+  }
+
+  void add(const Executable& executable, const Command& command, size_t index, double start_s,
+           double seconds) {
+    KernelTime& time = kernels_[command.kernel];
+    ++time.calls;
+    time.seconds += seconds;
+    time.flops += static_cast<double>(command.flops);
+    time.bytes += static_cast<double>(command.bytes);
+    if (!trace_) return;
+    if (zero_s_ == 0) zero_s_ = start_s;
+    const double ts = (start_s - zero_s_) * 1e6;
+    TraceEvent event{command.kernel, executable.name, ts, seconds * 1e6};
+    event.args = {{"block", command.block},
+                  {"gflops", static_cast<double>(command.flops) / seconds / 1e9},
+                  {"gb_per_s", static_cast<double>(command.bytes) / seconds / 1e9}};
+    trace_->add(event);
+    trace_->add_counter("activations alive", ts, static_cast<double>(executable.live_bytes[index]));
+  }
+
+  void finish_trace() {
+    if (trace_) trace_->finish();
+  }
+
+  void print(double step_s, double peak_flops, double bandwidth, bool json) const {
+    std::vector<std::pair<std::string, KernelTime>> rows(kernels_.begin(), kernels_.end());
+    std::sort(rows.begin(), rows.end(),
+              [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    const auto steps = static_cast<double>(steps_);
+    if (json) {
+      nlohmann::json list = nlohmann::json::array();
+      for (const auto& [name, time] : rows) {
+        const Ceiling limit = ceiling(time, peak_flops, bandwidth);
+        list.push_back({{"kernel", name},
+                        {"calls", static_cast<double>(time.calls) / steps},
+                        {"ms", time.seconds * 1e3 / steps},
+                        {"share", time.seconds / steps / step_s},
+                        {"of_ceiling", limit.fraction},
+                        {"bound", limit.compute_bound ? "compute" : "memory"}});
+      }
+      std::printf("%s\n", nlohmann::json{{"step_ms", step_s * 1e3},
+                                         {"peak_gflops", peak_flops / 1e9},
+                                         {"copy_gb_per_s", bandwidth / 1e9},
+                                         {"kernels", list}}
+                              .dump(1)
+                              .c_str());
+      return;
+    }
+    std::printf("%s\n", fmt::format("ceilings: {:.1f} GFLOP/s, {:.1f} GB/s; step {:.1f} ms", peak_flops / 1e9,
+                                    bandwidth / 1e9, step_s * 1e3)
+                            .c_str());
+    std::printf("%s\n", fmt::format("{:<30} {:>6} {:>10} {:>7} {:>10} {:>8} {:>11}  bound", "kernel", "calls",
+                                    "ms/step", "share", "GFLOP/s", "GB/s", "of ceiling")
+                            .c_str());
+    double covered = 0;
+    for (const auto& [name, time] : rows) {
+      const Ceiling limit = ceiling(time, peak_flops, bandwidth);
+      covered += time.seconds / steps;
+      std::printf("%s\n", fmt::format("{:<30} {:>6.0f} {:>10.2f} {:>6.1f}% {:>10.1f} {:>8.1f} {:>10.1f}%  {}",
+                                      name, static_cast<double>(time.calls) / steps,
+                                      time.seconds * 1e3 / steps, 100 * time.seconds / steps / step_s,
+                                      time.flops / time.seconds / 1e9, time.bytes / time.seconds / 1e9,
+                                      100 * limit.fraction, limit.compute_bound ? "compute" : "memory")
+                              .c_str());
+    }
+    std::printf("%s\n", fmt::format("{:<30} {:>6} {:>10.2f} {:>6.1f}%", "(between kernels)", "",
+                                    (step_s - covered) * 1e3, 100 * (1 - covered / step_s))
+                            .c_str());
+  }
+
+ private:
+  int64_t steps_;
+  std::map<std::string, KernelTime> kernels_;
+  std::unique_ptr<TraceWriter> trace_;
+  double zero_s_ = 0;
+};
+
+}  // namespace
+
+void add_profile(CLI::App& app, Action& action) {
+  struct Flags {
+    ConfigFlags config;
+    int64_t steps = 5;
+    std::string trace;
+    bool json = false;
+  };
+  CLI::App* command =
+      add_command(app, "profile", "time every kernel of a step against the machine's ceilings",
+                  "tandem profile configs/cpu-gpt.yaml --trace step.json   (opens in ui.perfetto.dev)");
+  auto flags = std::make_shared<Flags>();
+  flags->config.add_to(*command);
+  command->add_option("--steps", flags->steps, "steps to measure, after two that are not")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_option("--trace", flags->trace, "write a timeline of kernels and memory")->type_name("FILE");
+  command->add_flag("--json", flags->json, "print the table as JSON");
+  command->callback([flags, &action] {
+    action.run = [flags] {
+      const Config config = flags->config.load().config;
+      const Backend backend = make_backend(config);
+      RunSession run(config, backend);
+      Session& session = run.session();
+      session.initialize(static_cast<uint64_t>(config.train.seed));
+      for (int64_t i = 1; i <= 2; ++i) run.runner().run(i);
+      Profile profile(flags->trace, flags->steps);
+      double step_s = 0;
+      const CompiledStep& compiled = session.step();
+      session.observe([&](const Command& item, size_t index, double start_s, double seconds) {
+        const Executable& executable =
+            &item >= compiled.update.commands.data() &&
+                    &item < compiled.update.commands.data() + compiled.update.commands.size()
+                ? compiled.update
+                : compiled.pass;
+        profile.add(executable, item, index, start_s, seconds);
+      });
+      for (int64_t i = 0; i < flags->steps; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        run.runner().run(i + 3);
+        step_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      }
+      profile.finish_trace();
+      const int threads = session.pool().num_threads();
+      profile.print(step_s / static_cast<double>(flags->steps),
+                    backend.peak_flops(precision_policy(config.precision).storage, threads),
+                    backend.copy_bandwidth(threads), flags->json);
+      if (!flags->json) {
+        std::printf("%s\n",
+                    fmt::format("memory: {} planned, {} resident at most",
+                                format_bytes(total_bytes(compiled.sizes)), format_bytes(peak_rss_bytes()))
+                        .c_str());
+        if (!flags->trace.empty())
+          std::printf("timeline: %s (open it in ui.perfetto.dev)\n", flags->trace.c_str());
+      }
+      return ExitCode::Done;
+    };
+  });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "tandem/base/rng.h"
+#include "tandem/cli/checkpoint_session.h"
+#include "tandem/data/tokenizer.h"
+#include "tandem/models/model.h"
+#include "tandem/train/compile_config.h"
+#include "tandem/train/model_state.h"
+
+namespace tandem::cli {
+namespace {
+
+// Draws from softmax(logits / temperature); temperature 0 takes the most likely.
+int32_t draw(std::span<const float> logits, double temperature, float uniform) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (temperature <= 0) return static_cast<int32_t>(best - logits.begin());
+  std::vector<double> weights(logits.size());
+  double total = 0;
+  for (size_t i = 0; i < logits.size(); ++i)
+    total += weights[i] = std::exp((logits[i] - *best) / temperature);
+  double left = uniform * total;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    left -= weights[i];
+    if (left < 0) return static_cast<int32_t>(i);
+  }
+  return static_cast<int32_t>(logits.size() - 1);
+}
+
+}  // namespace
+
+void add_sample(CLI::App& app, Action& action) {
+  struct Flags {
+    std::string checkpoint;
+    std::string prompt;
+    int64_t tokens = 400;
+    double temperature = 0.8;
+    uint64_t seed = 1;
+  };
+  CLI::App* command = add_command(app, "sample", "write text with a trained language model",
+                                  "tandem sample runs/quickstart --prompt \"Once upon a time\" --tokens 300");
+  auto flags = std::make_shared<Flags>();
+  command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, or a run directory (its newest)")
+      ->required();
+  command->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT");
+  command->add_option("--tokens", flags->tokens, "how many to write")->type_name("N");
+  command->add_option("--temperature", flags->temperature, "0 = always the most likely")->type_name("X");
+  command->add_option("--seed", flags->seed, "of the random draws")->type_name("N");
+  command->callback([flags, &action] {
+    action.run = [flags] {
+      const Manifest manifest = find_checkpoint(flags->checkpoint);
+      Config config = checkpoint_config(manifest, {});
+      if (!config.model.is_language_model())
+        throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint);
+      config.precision = Precision::Fp32;
+      const Backend backend = make_backend(config);
+      ThreadPool pool(thread_count(config));
+      CompiledStep step = compile_forward(build_model(config.model, 1), compile_options(config, backend),
+                                          ForwardOutput::Logits);
+      Session session(std::move(step), backend.kernels, pool);
+      load_weights(session, manifest);
+
+      const auto tokenizer = make_tokenizer(config.data.tokenizer);
+      std::vector<int32_t> text;
+      tokenizer->encode(flags->prompt.empty() ? "\n" : flags->prompt, text);
+      std::printf("%s", flags->prompt.c_str());
+      RngCursor rng(flags->seed, hash_name("sample"));
+      const auto context = static_cast<size_t>(config.model.context);
+      const auto vocab = static_cast<size_t>(config.model.vocab);
+      std::vector<int32_t> window(context);
+      for (int64_t i = 0; i < flags->tokens; ++i) {
+        // When the text has outgrown the window, its older half is forgotten.
+        if (text.size() >= context) text.erase(text.begin(), text.end() - static_cast<int64_t>(context / 2));
+        std::fill(window.begin(), window.end(), 0);
+        std::copy(text.begin(), text.end(), window.begin());
+        session.write(session.step().eval, "tokens", std::as_bytes(std::span(window)));
+        session.run_eval();
+        const auto* logits =
+            reinterpret_cast<const float*>(session.read(session.step().eval, "logits").data());
+        const int32_t token =
+            draw({logits + (text.size() - 1) * vocab, vocab}, flags->temperature, rng.uniform());
+        text.push_back(token);
+        std::printf("%s", tokenizer->decode(std::span(&token, 1)).c_str());
+        std::fflush(stdout);
+      }
+      std::printf("\n");
+      return ExitCode::Done;
+    };
+  });
+}
+
+}  // namespace tandem::cli

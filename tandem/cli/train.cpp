@@ -1,0 +1,37 @@
+#include <memory>
+
+#include "tandem/cli/command.h"
+#include "tandem/train/trainer.h"
+
+namespace tandem::cli {
+
+void add_train(CLI::App& app, Action& action) {
+  struct Flags {
+    ConfigFlags config;
+    std::string run_dir;
+    std::string resume = "latest";
+  };
+  CLI::App* command = add_command(app, "train", "train a model as a config file says",
+                                  "tandem train configs/quickstart.yaml --set train.steps=500");
+  auto flags = std::make_shared<Flags>();
+  flags->config.add_to(*command);
+  command->add_option("--run-dir", flags->run_dir, "where to write; runs/<name> if not given")
+      ->type_name("DIR");
+  command
+      ->add_option(
+          "--resume-from-checkpoint", flags->resume,
+          "latest (go on where the run directory stands; the default), none (start over), or a checkpoint")
+      ->type_name("WHICH");
+  command->callback([flags, &action] {
+    action.run = [flags, &action] {
+      const Config config = flags->config.load().config;
+      TrainOptions options;
+      options.run_dir = flags->run_dir.empty() ? "runs/" + config.name : flags->run_dir;
+      options.resume = parse_resume(flags->resume);
+      options.start_s = action.start_s;
+      return train(config, make_backend(config), options);
+    };
+  });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,35 @@
+#include "tandem/compile/precision.h"
+
+#include "tandem/base/error.h"
+#include "tandem/compile/rewrite.h"
+#include "tandem/ir/infer.h"
+
+namespace tandem {
+
+PrecisionPolicy precision_policy(Precision precision) {
+  switch (precision) {
+    case Precision::Fp32: return {};
+    case Precision::Bf16: return {.storage = DType::BF16};
+    case Precision::Fp16: return {.storage = DType::F16};
+    case Precision::Fp8: break;
+  }
+  throw ConfigError("precision: fp8 needs a device that has it; the CPU runs fp32, bf16 and fp16");
+}
+
+Graph apply_precision(const Graph& forward, const PrecisionPolicy& policy) {
+  Rewrite rewrite(forward);
+  for (int32_t id = 0; id < forward.num_nodes(); ++id) {
+    const Node& node = forward.node(id);
+    const int32_t copy = rewrite.copy(id);
+    Node& made = rewrite.graph().node(copy);
+    if (node.op == Op::Param) made.outputs[0].dtype = policy.storage;
+    if (node.op == Op::State && policy.storage == DType::F64) made.outputs[0].dtype = DType::F64;
+    if (node.op == Op::Input && is_float(node.outputs[0].dtype) && node.outputs[0].dtype != policy.storage) {
+      const Attrs attrs{{"dtype", std::string(dtype_name(policy.storage))}};
+      rewrite.set({id, 0}, append(rewrite.graph(), Op::Cast, {{copy, 0}}, attrs));
+    }
+  }
+  return rewrite.finish();
+}
+
+}  // namespace tandem

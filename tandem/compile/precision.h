@@ -1,0 +1,24 @@
+// Storage types by policy. Arithmetic is fp32 everywhere (norms, softmax, loss, sums, optimizer); what the
+// policy chooses is how tensors are stored, and with that which matrix instructions run.
+//
+// Changes: dtypes of parameters and activations; inserts a cast after an image input.
+// Keeps: the nodes, their order, statistics (fp32) and integer inputs.
+// Needs before: a forward graph in fp32. Needs after: nothing.
+#pragma once
+
+#include "tandem/config/config.h"
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+struct PrecisionPolicy {
+  DType storage = DType::F32;                        // weights and activations
+  DType gradients = DType::F32;                      // accumulators
+  bool masters() const { return is_half(storage); }  // an fp32 copy of the weights is what is trained
+};
+
+PrecisionPolicy precision_policy(Precision precision);
+
+Graph apply_precision(const Graph& forward, const PrecisionPolicy& policy);
+
+}  // namespace tandem

@@ -1,0 +1,29 @@
+// Trading arithmetic for memory: activations that are cheap to make again are not kept for backward.
+//
+// Changes: backward nodes that read a dropped activation read a copy, made again just before its first use
+//   in backward from what was kept (phase "recompute").
+// Keeps: the values, bit for bit (the same kernels run on the same inputs); block outputs; nodes with side
+//   effects (batch_norm updates its running statistics once).
+// Needs before: a differentiated graph. Needs after: nothing.
+#pragma once
+
+#include <set>
+
+#include "tandem/config/config.h"
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+int32_t num_blocks(const Graph& graph);
+
+// The forward nodes whose outputs `choice` (not Auto) drops.
+std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice);
+
+Graph recompute(const Graph& graph, const Recompute& choice);
+
+// What `auto` tries, cheapest in extra arithmetic first: none, selective, every:K for falling K, full.
+std::vector<Recompute> recompute_candidates(int32_t blocks);
+
+std::string recompute_name(const Recompute& choice);  // "every:2"
+
+}  // namespace tandem

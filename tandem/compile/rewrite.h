@@ -1,0 +1,32 @@
+// Rebuilding a graph node by node, the way every pass here works: old values map to new ones, and what a
+// pass does not change is copied.
+#pragma once
+
+#include <map>
+
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+class Rewrite {
+ public:
+  explicit Rewrite(const Graph& old_graph) : old_(old_graph) {}
+
+  Graph& graph() { return new_; }
+  Value at(Value old_value) const;  // its counterpart; a value not there yet is a bug
+  bool has(Value old_value) const { return map_.contains(old_value); }
+  void set(Value old_value, Value new_value) { map_[old_value] = new_value; }
+  int32_t copy(int32_t old_id);    // copies the node with mapped inputs, types inferred anew
+  void copy_leaf(int32_t old_id);  // copies a leaf unless it is there already
+  Graph finish();                  // maps the outputs and returns the new graph
+
+ private:
+  const Graph& old_;
+  Graph new_;
+  std::map<Value, Value> map_;
+};
+
+// For every value, the nodes that read it, in order.
+std::map<Value, std::vector<int32_t>> readers(const Graph& graph);
+
+}  // namespace tandem

@@ -1,0 +1,142 @@
+// The settings of one run as plain values, and their defaults: the only place that holds a default.
+// Keys are the member names joined by dots (`train.micro_batch`); keys.h maps them to these members.
+// A Config from load_config or from_json is valid: ranges, divisibility and enum values were checked,
+// and what "0 = derived" stands for was filled in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+enum class DeviceKind { Auto, Cpu, Cuda };
+enum class Family { Gpt2, Llama, Resnet, Mlp };
+enum class ImageNorm { Batch, Group };
+enum class OptimizerKind { AdamW, Sgd };
+enum class ScheduleKind { Cosine, Linear, Constant };
+enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
+enum class Precision { Fp32, Bf16, Fp16, Fp8 };
+enum class RecomputeKind { None, Full, Every, Selective, Auto };
+enum class OffloadKind { Params, Optimizer };
+
+struct Recompute {
+  RecomputeKind kind = RecomputeKind::None;
+  int64_t every = 0;  // K of every:K, else 0
+  bool operator==(const Recompute&) const = default;
+};
+
+struct ModelConfig {
+  Family family = Family::Gpt2;
+  std::string from;     // a Hugging Face directory instead of the keys below
+  int64_t layers = 6;   // blocks; mlp: hidden layers
+  int64_t width = 384;  // resnet: channels of the first stage
+  int64_t heads = 6;
+  int64_t kv_heads = 0;  // derived: heads
+  int64_t context = 256;
+  int64_t vocab = 256;
+  int64_t ffn = 0;  // derived: gpt2 4 * width; llama 8/3 * width rounded up to 64
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-5;
+  bool tied = true;         // derived: true for gpt2, false for llama
+  bool qkv_bias = true;     // derived: true for gpt2, false for llama
+  int64_t image_size = 32;  // resnet, mlp: images are channels x image_size x image_size
+  int64_t channels = 3;
+  int64_t classes = 10;
+  std::vector<int64_t> blocks = {2, 2, 2};  // resnet: residual blocks of each stage
+  ImageNorm norm = ImageNorm::Batch;
+  int64_t groups = 8;  // of norm: group
+  bool operator==(const ModelConfig&) const = default;
+
+  bool is_language_model() const { return family == Family::Gpt2 || family == Family::Llama; }
+  int64_t head_width() const { return width / heads; }
+  // The derived values also hold for a ModelConfig that was written in code and never loaded.
+  int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  int64_t ffn_width() const {
+    if (ffn != 0) return ffn;
+    return family == Family::Llama ? (width * 8 / 3 + 63) / 64 * 64 : width * 4;
+  }
+};
+
+struct DataConfig {
+  std::string train = "builtin:stories";  // derived: builtin:shapes for resnet and mlp
+  std::string eval = "builtin:stories";   // derived: like train
+  std::string tokenizer = "bytes";
+  int64_t workers = 2;
+  int64_t prefetch = 4;        // batches made ahead of the one in use
+  int64_t eval_samples = 256;  // sequences or images per evaluation
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct TrainConfig {
+  int64_t steps = 300;
+  int64_t batch = 32;       // global, in sequences or images
+  int64_t micro_batch = 8;  // per rank and pass
+  OptimizerKind optimizer = OptimizerKind::AdamW;
+  double lr = 1e-3;
+  double min_lr = 0.1;  // where the schedule ends, as a fraction of lr
+  ScheduleKind schedule = ScheduleKind::Cosine;
+  int64_t warmup = 30;  // steps
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double momentum = 0.9;  // sgd
+  double weight_decay = 0.1;
+  double clip = 1.0;  // global norm; 0 = never
+  int64_t seed = 1;
+  int64_t eval_every = 50;           // steps; 0 = never
+  double loss_scale = 65536.0;       // fp16: where the loss scale starts
+  int64_t loss_scale_window = 2000;  // fp16: good steps before it doubles
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct ParallelConfig {
+  Strategy strategy = Strategy::Single;
+  int64_t data = 1;
+  int64_t tensor = 1;
+  int64_t pipeline = 1;
+  bool operator==(const ParallelConfig&) const = default;
+};
+
+struct MemoryConfig {
+  Recompute recompute;
+  std::vector<OffloadKind> offload;
+  int64_t limit = 0;  // bytes a rank may use; 0 = what the machine has
+  bool operator==(const MemoryConfig&) const = default;
+};
+
+struct CheckpointConfig {
+  int64_t every = 100;  // steps; 0 = never
+  int64_t keep = 3;     // newest ones kept; 0 = all
+  bool async = true;
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
+struct LogConfig {
+  bool csv = true;
+  bool jsonl = true;
+  bool tensorboard = false;
+  bool wandb = false;
+  std::string prometheus;  // address to listen on; empty = off
+  bool operator==(const LogConfig&) const = default;
+};
+
+struct Config {
+  std::string name = "run";
+  DeviceKind device = DeviceKind::Auto;
+  int64_t threads = 0;  // CPU threads a rank; 0 = all cores
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  ParallelConfig parallel;
+  Precision precision = Precision::Fp32;
+  MemoryConfig memory;
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  bool operator==(const Config&) const = default;
+
+  // Passes over the model per step: every rank's share of the batch in micro-batches.
+  int64_t accumulation() const { return train.batch / (train.micro_batch * parallel.data); }
+};
+
+}  // namespace tandem

@@ -1,0 +1,65 @@
+#include "tandem/config/derive.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kResnetWidth = 32;
+
+// Sets a value the user did not give. One that comes out as the default stays "default".
+template <typename T>
+void fill(ResolvedConfig& resolved, std::string_view key, T& member, const T& value, std::string_view from) {
+  if (resolved.origins.contains(key) || member == value) return;
+  member = value;
+  resolved.origins[std::string(key)] = fmt::format("derived from {}", from);
+}
+
+// The same for a key whose 0 asks for the derived value.
+void fill_zero(ResolvedConfig& resolved, std::string_view key, int64_t& member, int64_t value,
+               std::string_view from) {
+  if (member != 0) return;
+  member = value;
+  resolved.origins[std::string(key)] = fmt::format("derived from {}", from);
+}
+
+void derive_model(ResolvedConfig& resolved) {
+  ModelConfig& model = resolved.config.model;
+  constexpr std::string_view kFamily = "model.family";
+  if (model.family == Family::Resnet) fill(resolved, "model.width", model.width, kResnetWidth, kFamily);
+  fill_zero(resolved, "model.kv_heads", model.kv_heads, model.num_kv_heads(), "model.heads");
+  fill_zero(resolved, "model.ffn", model.ffn, model.ffn_width(), "model.width");
+  fill(resolved, "model.tied", model.tied, model.family != Family::Llama, kFamily);
+  fill(resolved, "model.qkv_bias", model.qkv_bias, model.family != Family::Llama, kFamily);
+}
+
+void derive_data(ResolvedConfig& resolved) {
+  DataConfig& data = resolved.config.data;
+  const std::string builtin =
+      resolved.config.model.is_language_model() ? "builtin:stories" : "builtin:shapes";
+  fill(resolved, "data.train", data.train, builtin, "model.family");
+  fill(resolved, "data.eval", data.eval, data.train, "data.train");
+}
+
+// The largest micro-batch up to the default one that cuts a rank's share evenly.
+void derive_micro_batch(ResolvedConfig& resolved) {
+  TrainConfig& train = resolved.config.train;
+  const int64_t share = train.batch / resolved.config.parallel.data;
+  int64_t micro_batch = std::min(train.micro_batch, std::max<int64_t>(share, 1));
+  while (share % micro_batch != 0) --micro_batch;
+  fill(resolved, "train.micro_batch", train.micro_batch, micro_batch, "train.batch");
+}
+
+}  // namespace
+
+void derive(ResolvedConfig& resolved) {
+  derive_model(resolved);
+  derive_data(resolved);
+  derive_micro_batch(resolved);
+  TrainConfig& train = resolved.config.train;
+  fill(resolved, "train.warmup", train.warmup, train.steps / 10, "train.steps");
+}
+
+}  // namespace tandem

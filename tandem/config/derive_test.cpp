@@ -1,0 +1,65 @@
+#include "tandem/config/derive.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem {
+namespace {
+
+Config load(const std::string& yaml) { return parse_config(yaml, "run.yaml").config; }
+
+TEST(Derive, GivesGpt2ItsFeedForwardWidthAndTiedEmbedding) {
+  const ModelConfig model = load("model: {family: gpt2, width: 128, heads: 4}").model;
+  EXPECT_EQ(model.ffn, 512);
+  EXPECT_EQ(model.kv_heads, 4);
+  EXPECT_TRUE(model.tied);
+  EXPECT_TRUE(model.qkv_bias);
+}
+
+TEST(Derive, RoundsLlamasFeedForwardWidthUpTo64) {
+  const ModelConfig model = load("model: {family: llama, width: 512, heads: 8, kv_heads: 4}").model;
+  EXPECT_EQ(model.ffn, 1408);  // 8/3 * 512 = 1365.3
+  EXPECT_EQ(model.kv_heads, 4);
+  EXPECT_FALSE(model.tied);
+  EXPECT_FALSE(model.qkv_bias);
+}
+
+TEST(Derive, KeepsWhatTheUserGave) {
+  const ModelConfig model =
+      load("model: {family: llama, width: 64, heads: 4, ffn: 100, tied: true, qkv_bias: true}").model;
+  EXPECT_EQ(model.ffn, 100);
+  EXPECT_TRUE(model.tied);
+  EXPECT_TRUE(model.qkv_bias);
+}
+
+TEST(Derive, GivesImageModelsImages) {
+  const Config config = load("model: {family: resnet}");
+  EXPECT_EQ(config.data.train, "builtin:shapes");
+  EXPECT_EQ(config.data.eval, "builtin:shapes");
+  EXPECT_EQ(config.model.width, 32);
+}
+
+TEST(Derive, EvaluatesOnTheTrainingSetUnlessToldOtherwise) {
+  EXPECT_EQ(load("data: {train: book.txt}").data.eval, "book.txt");
+  EXPECT_EQ(load("data: {train: book.txt, eval: other.txt}").data.eval, "other.txt");
+}
+
+TEST(Derive, PicksAMicroBatchThatDividesTheBatch) {
+  EXPECT_EQ(load("train: {batch: 4}").train.micro_batch, 4);
+  EXPECT_EQ(load("train: {batch: 12}").train.micro_batch, 6);
+  EXPECT_EQ(load("train: {batch: 13}").train.micro_batch, 1);
+  EXPECT_EQ(load("train: {batch: 64}").train.micro_batch, 8);
+}
+
+TEST(Derive, WarmsUpOverATenthOfTheSteps) {
+  const ResolvedConfig resolved = parse_config("train: {steps: 1000}", "run.yaml");
+  EXPECT_EQ(resolved.config.train.warmup, 100);
+  EXPECT_EQ(resolved.origin("train.warmup"), "derived from train.steps");
+  EXPECT_EQ(load("train: {steps: 1000, warmup: 5}").train.warmup, 5);
+}
+
+TEST(Derive, CountsAccumulationPasses) {
+  EXPECT_EQ(load("train: {batch: 32, micro_batch: 4}").accumulation(), 8);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,42 @@
+// The names users type for the enums of config.h, each list in the order of its enum.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "tandem/config/config.h"
+
+namespace tandem {
+
+inline constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
+inline constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "resnet", "mlp"};
+inline constexpr std::string_view kImageNormNames[] = {"batch", "group"};
+inline constexpr std::string_view kOptimizerNames[] = {"adamw", "sgd"};
+inline constexpr std::string_view kScheduleNames[] = {"cosine", "linear", "constant"};
+inline constexpr std::string_view kStrategyNames[] = {"single", "dp", "ddp", "zero1", "zero2", "fsdp"};
+inline constexpr std::string_view kPrecisionNames[] = {"fp32", "bf16", "fp16", "fp8"};
+inline constexpr std::string_view kRecomputeNames[] = {"none", "full", "every", "selective", "auto"};
+inline constexpr std::string_view kOffloadNames[] = {"params", "optimizer"};
+
+using Names = std::span<const std::string_view>;
+constexpr Names names_of(DeviceKind) { return kDeviceNames; }
+constexpr Names names_of(Family) { return kFamilyNames; }
+constexpr Names names_of(ImageNorm) { return kImageNormNames; }
+constexpr Names names_of(OptimizerKind) { return kOptimizerNames; }
+constexpr Names names_of(ScheduleKind) { return kScheduleNames; }
+constexpr Names names_of(Strategy) { return kStrategyNames; }
+constexpr Names names_of(Precision) { return kPrecisionNames; }
+constexpr Names names_of(RecomputeKind) { return kRecomputeNames; }
+constexpr Names names_of(OffloadKind) { return kOffloadNames; }
+
+template <typename E>
+concept NamedEnum = requires(E value) {
+  names_of(value);
+};
+
+template <NamedEnum E>
+constexpr std::string_view name_of(E value) {
+  return names_of(value)[static_cast<size_t>(value)];
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// From a YAML file and overrides to a valid Config that remembers where each value came from.
+// Whatever is wrong is one ConfigError of one line that starts with `file:line` or the flag.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tandem/config/config.h"
+
+namespace tandem {
+
+// `key.path=value` and the flag that gave it: {"train.steps=10"} or {"device=cpu", "--device"}.
+struct Override {
+  std::string assignment;
+  std::string source = "--set";
+};
+
+struct ResolvedConfig {
+  Config config;
+  std::map<std::string, std::string, std::less<>> origins;  // of every key that is not at its default
+
+  // "default", "config.yaml:12", "--set" or "derived from model.width"
+  std::string_view origin(std::string_view key) const;
+};
+
+// Reads, overrides (the last one of a key wins), derives, validates, and refuses what is not supported.
+ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {});
+
+// The same for text that was read already; `file` names it in messages.
+ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
+                            std::span<const Override> overrides = {});
+
+// The Config that to_json wrote, for instance into a checkpoint; `source` names it in messages.
+Config config_from_json(const nlohmann::json& json, const std::string& source);
+
+}  // namespace tandem

@@ -1,0 +1,160 @@
+#include "tandem/config/load.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tandem/base/file.h"
+#include "tandem/config/rejection.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kYaml[] = R"(name: small
+threads: 2
+model: {family: gpt2, layers: 2, width: 64, heads: 4}
+train:
+  steps: 20
+  lr: 3.0e-4
+memory: {recompute: every:2, limit: 2GiB}
+)";
+
+TEST(LoadConfig, ReadsBlockAndFlowStyleAndKeepsDefaults) {
+  const Config config = parse_config(kYaml, "run.yaml").config;
+  EXPECT_EQ(config.name, "small");
+  EXPECT_EQ(config.threads, 2);
+  EXPECT_EQ(config.model.layers, 2);
+  EXPECT_EQ(config.train.steps, 20);
+  EXPECT_EQ(config.train.lr, 3e-4);
+  EXPECT_EQ(config.memory.recompute, (Recompute{RecomputeKind::Every, 2}));
+  EXPECT_EQ(config.memory.limit, 2LL << 30);
+  EXPECT_EQ(config.train.batch, Config{}.train.batch);
+}
+
+TEST(LoadConfig, SaysWhereEachValueCameFrom) {
+  const ResolvedConfig resolved = parse_config(kYaml, "run.yaml", {{Override{"train.lr=0.5"}}});
+  EXPECT_EQ(resolved.origin("model.width"), "run.yaml:3");
+  EXPECT_EQ(resolved.origin("train.steps"), "run.yaml:5");
+  EXPECT_EQ(resolved.origin("train.lr"), "--set");
+  EXPECT_EQ(resolved.origin("train.batch"), "default");
+  EXPECT_EQ(resolved.origin("model.ffn"), "derived from model.width");
+}
+
+TEST(LoadConfig, LetsTheLastOverrideWinAndReadsLists) {
+  const std::vector<Override> overrides = {{"train.steps=5"}, {"train.steps=7"}, {"device=cpu", "--device"}};
+  const ResolvedConfig resolved = parse_config(kYaml, "run.yaml", overrides);
+  EXPECT_EQ(resolved.config.train.steps, 7);
+  EXPECT_EQ(resolved.config.device, DeviceKind::Cpu);
+  EXPECT_EQ(resolved.origin("device"), "--device");
+  const std::vector<Override> stages = {{"model.family=resnet"}, {"model.blocks=[1, 2]"}};
+  EXPECT_EQ(parse_config("", "run.yaml", stages).config.model.blocks, (std::vector<int64_t>{1, 2}));
+}
+
+TEST(LoadConfig, AcceptsAnEmptyFileAndAnEmptySection) {
+  EXPECT_EQ(rejection(""), "");
+  EXPECT_EQ(rejection("# only a comment\ntrain:\n"), "");
+}
+
+TEST(LoadConfig, ReadsAFileAndNamesTheRunAfterIt) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "tiny.yaml";
+  write_atomically(path, "train: {steps: 3}\n");
+  const ResolvedConfig resolved = load_config(path);
+  EXPECT_EQ(resolved.config.train.steps, 3);
+  EXPECT_EQ(resolved.config.name, "tiny");
+  EXPECT_EQ(resolved.origin("name"), "derived from tiny.yaml");
+}
+
+TEST(LoadConfig, RefusesAMissingFileAndADirectory) {
+  const auto message = [](const std::string& path) -> std::string {
+    try {
+      load_config(path);
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::BadUsage);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message("absent.yaml"),
+            "absent.yaml: no such file; expected a YAML config, such as configs/quickstart.yaml");
+  EXPECT_EQ(message("."), ".: is a directory; expected a YAML config, such as configs/quickstart.yaml");
+}
+
+TEST(LoadConfig, NamesTheNearestOfAnUnknownKey) {
+  EXPECT_EQ(rejection("name: a\ntrain: {step: 3}"),
+            "run.yaml:2: train.step: no such key; did you mean train.steps?");
+  EXPECT_EQ(rejection("trian: {steps: 3}"), "run.yaml:1: trian: no such key; did you mean train?");
+  EXPECT_EQ(rejection("lr: 3"), "run.yaml:1: lr: no such key; did you mean train.lr?");
+  EXPECT_EQ(rejection("", {{"train.stepz=3"}}), "--set train.stepz: no such key; did you mean train.steps?");
+}
+
+TEST(LoadConfig, RefusesAWrongType) {
+  EXPECT_EQ(rejection("train:\n  steps: many"),
+            "run.yaml:2: train.steps: expected a whole number of at least 1, found 'many'");
+  EXPECT_EQ(rejection("train: {lr: fast}"),
+            "run.yaml:1: train.lr: expected a number of at least 0, found 'fast'");
+  EXPECT_EQ(rejection("log: {csv: yes}"), "run.yaml:1: log.csv: expected true or false, found 'yes'");
+  EXPECT_EQ(rejection("name: [a, b]"), "run.yaml:1: name: expected text, found the list [a, b]");
+  EXPECT_EQ(rejection("train:\n  steps:"),
+            "run.yaml:2: train.steps: expected a whole number of at least 1, found nothing");
+  EXPECT_EQ(rejection("train: 3"),
+            "run.yaml:1: train: expected keys under it, such as train.steps, found a value");
+  EXPECT_EQ(rejection("precision: {a: b}"),
+            "run.yaml:1: precision: expected one of fp32, bf16, fp16, fp8, found keys below it");
+  EXPECT_EQ(rejection("", {{"log.csv=1"}}), "--set log.csv: expected true or false, found '1'");
+  EXPECT_EQ(rejection("model: {family: resnet, blocks: [[1], 2]}"),
+            "run.yaml:1: model.blocks: expected a plain list, found lists or keys inside it");
+}
+
+TEST(LoadConfig, RefusesAValueOutOfRange) {
+  EXPECT_EQ(rejection("train: {steps: 0}"),
+            "run.yaml:1: train.steps: expected a whole number of at least 1, found '0'");
+  EXPECT_EQ(
+      rejection("train: {steps: 3e9}"),
+      "run.yaml:1: train.steps: expected a whole number of at least 1 and at most 2147483647, found '3e9'");
+  EXPECT_EQ(rejection("train: {beta1: 1}"),
+            "run.yaml:1: train.beta1: expected a number of at least 0 and below 1, found '1'");
+  EXPECT_EQ(rejection("memory: {limit: -1}"),
+            "run.yaml:1: memory.limit: expected a number of bytes, such as 512MiB or 2GB, found '-1'");
+}
+
+TEST(LoadConfig, ListsTheAllowedNamesAndTheNearest) {
+  EXPECT_EQ(rejection("precision: bf61"),
+            "run.yaml:1: precision: expected one of fp32, bf16, fp16, fp8, found 'bf61'; did you mean bf16?");
+  EXPECT_EQ(rejection("memory: {offload: [param]}"),
+            "run.yaml:1: memory.offload: expected one of params, optimizer, found 'param'; did you mean "
+            "params?");
+  EXPECT_EQ(
+      rejection("memory: {recompute: every:0}"),
+      "run.yaml:1: memory.recompute: expected none, full, every:K (K at least 1), selective or auto, found "
+      "'every:0'");
+}
+
+TEST(LoadConfig, RefusesAKeyGivenTwice) {
+  EXPECT_EQ(rejection("train:\n  steps: 3\n  lr: 1\n  steps: 4\n"),
+            "run.yaml:4: train.steps: given twice, first at run.yaml:2; keep one");
+}
+
+TEST(LoadConfig, GivesTheLineOfInvalidYaml) {
+  const std::string message = rejection("name: a\ntrain: {steps: 3\nlog: {csv: true}\n");
+  EXPECT_TRUE(message.starts_with("run.yaml:3: not valid YAML: ")) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+TEST(LoadConfig, RefusesYamlThatIsNoTableOfKeys) {
+  EXPECT_EQ(rejection("- a\n- b\n"), "run.yaml:1: expected `key: value` pairs");
+  EXPECT_EQ(rejection("[a]: b\n"), "run.yaml:1: expected the name of a key");
+  EXPECT_TRUE(rejection("name: a\n---\nname: b\n")
+                  .ends_with("expected one YAML document, found 2; split the file at '---'"));
+}
+
+TEST(LoadConfig, RefusesAnOverrideWithoutAValue) {
+  EXPECT_EQ(rejection("", {{"train.steps"}}),
+            "--set train.steps: expected key=value, such as --set train.steps=100");
+  EXPECT_EQ(rejection("", {{"=3"}}), "--set =3: expected key=value, such as --set train.steps=100");
+  const std::string message = rejection("model: {family: resnet}", {{"model.blocks=[1"}});
+  EXPECT_TRUE(message.starts_with("--set model.blocks: expected a list such as [2, 2], found '[1'"))
+      << message;
+}
+
+}  // namespace
+}  // namespace tandem

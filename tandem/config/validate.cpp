@@ -1,0 +1,149 @@
+#include "tandem/config/validate.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "tandem/base/error.h"
+#include "tandem/config/enum_names.h"
+#include "tandem/config/keys.h"
+
+namespace tandem {
+namespace {
+
+bool was_given(const ResolvedConfig& resolved, std::string_view key) {
+  const std::string_view origin = resolved.origin(key);
+  return origin != "default" && !origin.starts_with("derived");
+}
+
+// Where to point for a relation between keys, which the message itself names: the first the user wrote.
+std::string place_of_first(const ResolvedConfig& resolved, std::initializer_list<std::string_view> involved) {
+  for (std::string_view key : involved) {
+    const std::string_view origin = resolved.origin(key);
+    if (was_given(resolved, key))
+      return origin.starts_with("--") ? place_of(resolved, key) : std::string(origin);
+  }
+  return "defaults";
+}
+
+// "24 or 32", or just the one that exists.
+std::string either(int64_t below, int64_t above) {
+  if (below < 1) return fmt::format("{}", above);
+  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+std::string nearest_divisors(int64_t whole, int64_t part) {
+  int64_t below = std::min(part, whole);
+  while (whole % below != 0) --below;
+  int64_t above = std::min(part, whole);
+  while (whole % above != 0) ++above;
+  return either(below, above);
+}
+
+void check_divides(const ResolvedConfig& resolved, std::string_view part_key, int64_t part,
+                   std::string_view whole_key, int64_t whole) {
+  if (whole % part == 0) return;
+  throw ConfigError("{}: {} must divide {}, and {} does not divide {}; use {} = {}",
+                    place_of_first(resolved, {part_key, whole_key}), part_key, whole_key, part, whole,
+                    part_key, nearest_divisors(whole, part));
+}
+
+void check_keys_of_family(const ResolvedConfig& resolved) {
+  const Family family = resolved.config.model.family;
+  for (const Key& key : keys()) {
+    if (applies(key, family) || !was_given(resolved, key.path)) continue;
+    std::vector<std::string_view> users;
+    for (size_t i = 0; i < std::size(kFamilyNames); ++i) {
+      if (applies(key, static_cast<Family>(i))) users.push_back(kFamilyNames[i]);
+    }
+    throw ConfigError("{}: a {} model has no such setting (it belongs to {}); remove it",
+                      place_of(resolved, key.path), name_of(family), fmt::join(users, ", "));
+  }
+}
+
+void check_heads(const ResolvedConfig& resolved) {
+  const ModelConfig& model = resolved.config.model;
+  if (!model.is_language_model()) return;
+  check_divides(resolved, "model.heads", model.heads, "model.width", model.width);
+  check_divides(resolved, "model.kv_heads", model.kv_heads, "model.heads", model.heads);
+  if (model.family == Family::Llama && model.head_width() % 2 != 0) {
+    throw ConfigError(
+        "{}: rotary positions need an even model.width / model.heads, found {} / {} = {}; use other heads",
+        place_of_first(resolved, {"model.heads", "model.width"}), model.width, model.heads,
+        model.head_width());
+  }
+}
+
+void check_images(const ResolvedConfig& resolved) {
+  const ModelConfig& model = resolved.config.model;
+  if (model.family != Family::Resnet) return;
+  if (model.norm == ImageNorm::Group) {
+    check_divides(resolved, "model.groups", model.groups, "model.width", model.width);
+  }
+  const size_t halvings = model.blocks.size() - 1;
+  if (halvings >= 31 || (model.image_size >> halvings) < 1) {
+    throw ConfigError(
+        "{}: {} stages of model.blocks halve model.image_size {} to nothing; use fewer stages or larger "
+        "images",
+        place_of_first(resolved, {"model.blocks", "model.image_size"}), model.blocks.size(),
+        model.image_size);
+  }
+}
+
+void check_data(const ResolvedConfig& resolved) {
+  const ModelConfig& model = resolved.config.model;
+  const DataConfig& data = resolved.config.data;
+  if (model.is_language_model() && data.tokenizer == "bytes" && model.vocab < 256) {
+    throw ConfigError("{}: the bytes tokenizer needs model.vocab of at least 256, found {}",
+                      place_of_first(resolved, {"model.vocab", "data.tokenizer"}), model.vocab);
+  }
+  const std::string_view wrong = model.is_language_model() ? "builtin:shapes" : "builtin:stories";
+  const std::string_view right = model.is_language_model() ? "builtin:stories" : "builtin:shapes";
+  for (const auto& [key, value] : {std::pair{"data.train", data.train}, std::pair{"data.eval", data.eval}}) {
+    if (value != wrong) continue;
+    throw ConfigError("{}: {} = {} does not suit model.family {}; use {}",
+                      place_of_first(resolved, {key, "model.family"}), key, wrong, name_of(model.family),
+                      right);
+  }
+}
+
+void check_batch(const ResolvedConfig& resolved) {
+  const TrainConfig& train = resolved.config.train;
+  const int64_t data = resolved.config.parallel.data;
+  const int64_t unit = train.micro_batch * data;
+  if (train.batch % unit == 0) return;
+  const int64_t below = train.batch / unit * unit;
+  throw ConfigError(
+      "{}: train.batch must be a multiple of train.micro_batch * parallel.data = {} * {} = {}, found {}; "
+      "use train.batch = {}",
+      place_of_first(resolved, {"train.batch", "train.micro_batch", "parallel.data"}), train.micro_batch,
+      data, unit, train.batch, either(below, below + unit));
+}
+
+void check_name(const ResolvedConfig& resolved) {
+  const std::string& name = resolved.config.name;
+  const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; };
+  if (!name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), allowed)) return;
+  throw ConfigError("{}: expected letters, digits, '.', '_' and '-' (it names a directory), found '{}'",
+                    place_of(resolved, "name"), name);
+}
+
+}  // namespace
+
+std::string place_of(const ResolvedConfig& resolved, std::string_view key) {
+  if (!was_given(resolved, key)) return std::string(key);
+  const std::string_view origin = resolved.origin(key);
+  return fmt::format("{}{} {}", origin, origin.starts_with("--") ? "" : ":", key);
+}
+
+void validate(const ResolvedConfig& resolved) {
+  check_name(resolved);
+  check_keys_of_family(resolved);
+  check_heads(resolved);
+  check_images(resolved);
+  check_data(resolved);
+  check_batch(resolved);
+}
+
+}  // namespace tandem

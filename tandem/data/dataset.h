@@ -1,0 +1,45 @@
+// A set of training samples, each a pure function of its index: no order, no cursor, no state. Order comes
+// from the Sampler, batches and threads from the Loader.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace tandem {
+
+enum class SampleKind { Tokens, Images };
+enum class Split { Train, Eval };
+
+struct SampleSpec {
+  SampleKind kind = SampleKind::Tokens;
+  int64_t context = 0;                          // tokens a sample; 0 for images
+  int64_t height = 0, width = 0, channels = 0;  // 0 for tokens
+  int64_t num_classes = 0;                      // every target is below this: the vocabulary, or the labels
+
+  int64_t input_elems() const { return kind == SampleKind::Tokens ? context : height * width * channels; }
+  int64_t num_targets() const { return kind == SampleKind::Tokens ? context : 1; }
+};
+
+constexpr int32_t kNoTarget = -1;  // a position that counts in no loss
+
+// Where a sample is written: `tokens` or `image`, as its kind says, and `targets`.
+struct SampleBuffers {
+  int32_t* tokens = nullptr;   // [context]
+  float* image = nullptr;      // [height, width, channels]
+  int32_t* targets = nullptr;  // [context]: the next tokens; or [1]: the label
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual SampleSpec spec() const = 0;
+  virtual int64_t num_samples() const = 0;
+  virtual void fill(int64_t index, const SampleBuffers& out) const = 0;  // from any thread
+  virtual int64_t num_valid_targets(int64_t /*index*/) const { return spec().num_targets(); }
+
+  // What no model can beat in expectation, where the set knows it: nats a target, and a share of targets.
+  virtual std::optional<double> loss_floor() const { return std::nullopt; }
+  virtual std::optional<double> best_accuracy() const { return std::nullopt; }
+};
+
+}  // namespace tandem

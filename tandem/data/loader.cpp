@@ -1,0 +1,190 @@
+#include "tandem/data/loader.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "tandem/base/error.h"
+
+namespace tandem {
+namespace {
+
+int64_t num_slots(const LoaderOptions& options) {
+  return options.workers == 0 ? 1 : options.prefetch + 1;  // one more: the one the caller is reading
+}
+
+int64_t padded(int64_t bytes) {
+  constexpr auto kAlignment = static_cast<int64_t>(Loader::kAlignment);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Tokens and pixels are both four bytes wide.
+int64_t input_bytes(const SampleSpec& spec, const LoaderOptions& options) {
+  static_assert(sizeof(int32_t) == sizeof(float));
+  return padded(options.micro_batch * spec.input_elems() * static_cast<int64_t>(sizeof(float)));
+}
+
+int64_t target_bytes(const SampleSpec& spec, const LoaderOptions& options) {
+  return padded(options.micro_batch * spec.num_targets() * static_cast<int64_t>(sizeof(int32_t)));
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+int64_t loader_bytes(const SampleSpec& spec, const LoaderOptions& options) {
+  return num_slots(options) * (input_bytes(spec, options) + target_bytes(spec, options));
+}
+
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<std::byte> memory)
+    : dataset_(dataset),
+      spec_(dataset.spec()),
+      options_(options),
+      sampler_(dataset.num_samples(), options.pass == Pass::Shuffled, options.seed),
+      slots_(static_cast<size_t>(num_slots(options))) {
+  TANDEM_CHECK(dataset.num_samples() > 0 && options.micro_batch > 0 && options.world_size > 0);
+  TANDEM_CHECK(options.rank >= 0 && options.rank < options.world_size);
+  TANDEM_CHECK(options.global_batch > 0 &&
+               options.global_batch % (options.micro_batch * options.world_size) == 0);
+  TANDEM_CHECK(options.workers >= 0 && (options.workers == 0 || options.prefetch > 0));
+  TANDEM_CHECK(static_cast<int64_t>(memory.size()) >= loader_bytes(spec_, options));
+  TANDEM_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kAlignment == 0);
+  std::byte* at = memory.data();
+  for (Slot& slot : slots_) {
+    slot.input = at;
+    at += input_bytes(spec_, options_);
+    slot.targets = reinterpret_cast<int32_t*>(at);
+    at += target_bytes(spec_, options_);
+  }
+  for (int64_t i = 0; i < options_.workers; ++i) threads_.emplace_back([this] { work(); });
+}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  claimable_.notify_all();
+  threads_.clear();  // joins
+}
+
+int64_t Loader::num_micro_batches() const {
+  TANDEM_CHECK(options_.pass == Pass::Once, "a shuffled pass has no end");
+  const int64_t num_batches = (dataset_.num_samples() + options_.global_batch - 1) / options_.global_batch;
+  return num_batches * micro_batches_per_batch();
+}
+
+int64_t Loader::first_sample_of(int64_t micro_batch) const {
+  const int64_t batch = micro_batch / micro_batches_per_batch(),
+                within = micro_batch % micro_batches_per_batch();
+  const int64_t slice = options_.global_batch / options_.world_size;
+  return origin_ + batch * options_.global_batch + options_.rank * slice + within * options_.micro_batch;
+}
+
+int64_t Loader::valid_targets(int64_t first_sample, int64_t count) const {
+  int64_t sum = 0;
+  for (int64_t sample = first_sample; sample < first_sample + count; ++sample) {
+    if (!is_padding(sample)) sum += dataset_.num_valid_targets(sampler_.index(sample));
+  }
+  return sum;
+}
+
+void Loader::fill(Slot& slot, int64_t first_sample) const {
+  const int64_t input_elems = spec_.input_elems(), num_targets = spec_.num_targets();
+  for (int64_t row = 0; row < options_.micro_batch; ++row) {
+    SampleBuffers out{.targets = slot.targets + row * num_targets};
+    if (is_padding(first_sample + row)) {
+      std::fill_n(slot.input + row * input_elems * 4, input_elems * 4, std::byte{0});
+      std::fill_n(out.targets, num_targets, kNoTarget);
+      continue;
+    }
+    if (spec_.kind == SampleKind::Tokens) {
+      out.tokens = reinterpret_cast<int32_t*>(slot.input) + row * input_elems;
+    } else {
+      out.image = reinterpret_cast<float*>(slot.input) + row * input_elems;
+    }
+    dataset_.fill(sampler_.index(first_sample + row), out);
+  }
+  slot.num_valid_targets = valid_targets(first_sample, options_.micro_batch);
+}
+
+void Loader::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    claimable_.wait(lock, [this] {
+      return stop_ || (!paused_ && claimed_ < released_ + static_cast<int64_t>(slots_.size()));
+    });
+    if (stop_) return;
+    const int64_t micro_batch = claimed_++;
+    const int64_t first_sample = first_sample_of(micro_batch);
+    Slot& slot = slot_of(micro_batch);
+    ++num_busy_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      fill(slot, first_sample);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    slot.error = error;
+    slot.holds = micro_batch;
+    --num_busy_;
+    changed_.notify_all();
+  }
+}
+
+MicroBatch Loader::next() {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  Slot& slot = slot_of(delivered_);
+  const int64_t first_sample = first_sample_of(delivered_);
+  if (options_.workers == 0) {
+    fill(slot, first_sample);
+  } else {
+    released_ = delivered_;
+    claimable_.notify_all();
+    const bool made = changed_.wait_for(lock, std::chrono::duration<double>(options_.timeout_s),
+                                        [&] { return slot.holds == delivered_; });
+    if (!made)
+      throw IoError("data: no micro-batch after {:.0f} s: the data set does not answer", options_.timeout_s);
+    if (slot.error) std::rethrow_exception(slot.error);
+  }
+  ++delivered_;
+  MicroBatch batch{.targets = slot.targets,
+                   .epoch = sampler_.epoch(first_sample),
+                   .first_sample = first_sample,
+                   .num_valid_targets = slot.num_valid_targets};
+  if (spec_.kind == SampleKind::Tokens) {
+    batch.tokens = reinterpret_cast<const int32_t*>(slot.input);
+  } else {
+    batch.images = reinterpret_cast<const float*>(slot.input);
+  }
+  batch.wait_s = seconds_since(start);
+  return batch;
+}
+
+int64_t Loader::position() const {
+  const std::lock_guard lock(mutex_);
+  return origin_ + delivered_ / micro_batches_per_batch() * options_.global_batch;
+}
+
+void Loader::seek(int64_t position) {
+  TANDEM_CHECK(position >= 0);
+  std::unique_lock lock(mutex_);
+  paused_ = true;
+  const bool idle = changed_.wait_for(lock, std::chrono::duration<double>(options_.timeout_s),
+                                      [this] { return num_busy_ == 0; });
+  if (!idle) throw IoError("data: a worker is still busy after {:.0f} s", options_.timeout_s);
+  for (Slot& slot : slots_) {
+    slot.holds = -1;
+    slot.error = nullptr;
+  }
+  origin_ = position;
+  claimed_ = released_ = delivered_ = 0;
+  paused_ = false;
+  claimable_.notify_all();
+}
+
+}  // namespace tandem

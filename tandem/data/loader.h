@@ -1,0 +1,109 @@
+// Micro-batches in order, made ahead of time by worker threads in memory that the caller planned. What is
+// delivered depends on the position alone: not on the number of workers, and, over all ranks together, not on
+// the world size, because each rank takes its slice of every global batch.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "tandem/data/dataset.h"
+#include "tandem/data/sampler.h"
+
+namespace tandem {
+
+enum class Pass {
+  Shuffled,  // without end, a new order each epoch: training
+  Once,      // every sample once, in order, padded with samples without targets: evaluation
+};
+
+struct LoaderOptions {
+  Pass pass = Pass::Shuffled;
+  int64_t global_batch = 1;  // samples over all ranks; a multiple of micro_batch * world_size
+  int64_t micro_batch = 1;
+  int64_t rank = 0, world_size = 1;
+  int64_t workers = 0;   // threads; 0 = next() makes the micro-batch itself
+  int64_t prefetch = 4;  // micro-batches made ahead, at least 1 where there are workers
+  uint64_t seed = 1;     // of the order
+  double timeout_s = 300.0;
+};
+
+struct MicroBatch {
+  const int32_t* tokens = nullptr;   // [micro_batch, context]
+  const float* images = nullptr;     // [micro_batch, height, width, channels]
+  const int32_t* targets = nullptr;  // [micro_batch, context] or [micro_batch]
+  int64_t epoch = 0;
+  int64_t first_sample = 0;  // global number
+  int64_t num_valid_targets = 0;
+  double wait_s = 0.0;  // how long next() kept its caller waiting
+};
+
+int64_t loader_bytes(const SampleSpec& spec, const LoaderOptions& options);
+
+class Loader {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  // `memory` holds at least loader_bytes, aligned; it and `dataset` outlive the loader.
+  Loader(const Dataset& dataset, const LoaderOptions& options, std::span<std::byte> memory);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The next micro-batch of this rank, valid until the next call. Throws what the data set threw when the
+  // micro-batch was made, and goes on throwing it until a seek.
+  MicroBatch next();
+
+  // Where the next global batch begins, counted in samples over all ranks: what a checkpoint stores. A global
+  // batch counts once its last micro-batch has been delivered.
+  int64_t position() const;
+  void seek(int64_t position);  // the next global batch begins there
+
+  // Targets in samples [first, first + count) of all ranks: the weight of a global batch, known before it
+  // runs.
+  int64_t valid_targets(int64_t first_sample, int64_t count) const;
+
+  int64_t micro_batches_per_batch() const {
+    return options_.global_batch / options_.world_size / options_.micro_batch;
+  }
+  int64_t num_micro_batches() const;  // Pass::Once: how often next() may be called from position 0
+
+ private:
+  struct Slot {
+    std::byte* input = nullptr;
+    int32_t* targets = nullptr;
+    int64_t holds = -1;  // the micro-batch it was filled with
+    int64_t num_valid_targets = 0;
+    std::exception_ptr error;
+  };
+
+  Slot& slot_of(int64_t micro_batch) { return slots_[static_cast<size_t>(micro_batch) % slots_.size()]; }
+  int64_t first_sample_of(int64_t micro_batch) const;
+  bool is_padding(int64_t sample) const {
+    return options_.pass == Pass::Once && sample >= dataset_.num_samples();
+  }
+  void fill(Slot& slot, int64_t first_sample) const;
+  void work();
+
+  const Dataset& dataset_;
+  const SampleSpec spec_;
+  const LoaderOptions options_;
+  const Sampler sampler_;
+  std::vector<Slot> slots_;  // a ring: micro-batch m, counted from origin_, lives in slot m % size
+
+  mutable std::mutex mutex_;  // guards what follows, and who owns which slot
+  std::condition_variable claimable_, changed_;
+  int64_t origin_ = 0;     // the position of the last seek
+  int64_t claimed_ = 0;    // micro-batches that workers have begun
+  int64_t released_ = 0;   // micro-batches whose slots may be filled again
+  int64_t delivered_ = 0;  // micro-batches that next() has returned
+  int64_t num_busy_ = 0;
+  bool paused_ = false, stop_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,83 @@
+#include "tandem/data/open_dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tandem/base/error.h"
+#include "tandem/data/shapes.h"
+#include "tandem/data/stories.h"
+#include "tandem/data/token_windows.h"
+#include "tandem/data/tokenizer.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::string_view kPrefix = "builtin:";
+constexpr std::string_view kBuiltins[] = {"builtin:stories", "builtin:shapes"};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t swapped = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({swapped, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const DatasetOptions& options) {
+  if (name == "builtin:stories") return std::make_unique<Stories>(options.context, split, options.seed);
+  if (name == "builtin:shapes") {
+    if (options.image_size < Shapes::kMinSize) {
+      throw ConfigError("builtin:shapes: image size {}: expected at least {}", options.image_size,
+                        Shapes::kMinSize);
+    }
+    return std::make_unique<Shapes>(options.image_size, split, options.seed);
+  }
+  const auto nearest = *std::min_element(std::begin(kBuiltins), std::end(kBuiltins), [&](auto a, auto b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+  throw ConfigError("data '{}': no such built-in set; did you mean {}?", name, nearest);
+}
+
+std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const DatasetOptions& options) {
+  const std::filesystem::path path(name);
+  if (!std::filesystem::exists(path)) {
+    throw DataError(
+        "{}: no such file or directory: expected builtin:stories, builtin:shapes, a text file or a "
+        "directory written by tandem prepare",
+        name);
+  }
+  if (std::filesystem::is_directory(path)) {
+    return std::make_unique<TokenWindows>(name, open_prepared(path, split, options.verify_digests),
+                                          options.context);
+  }
+  if (const auto tokenizer = make_tokenizer(options.tokenizer); tokenizer->name() != "bytes") {
+    throw ConfigError("{}: only the bytes tokenizer reads a text file directly; run tandem prepare for {}",
+                      name, options.tokenizer);
+  }
+  return std::make_unique<TokenWindows>(name, open_text(path), options.context);
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_dataset(std::string_view name, Split split, const DatasetOptions& options) {
+  auto set = name.starts_with(kPrefix) ? open_builtin(name, split, options) : open_path(name, split, options);
+  const SampleSpec spec = set->spec();
+  if (options.max_classes > 0 && spec.num_classes > options.max_classes) {
+    const bool tokens = spec.kind == SampleKind::Tokens;
+    throw ConfigError("{}: its {} go up to {}, but {} is {}; set it to at least {}", name,
+                      tokens ? "tokens" : "labels", spec.num_classes - 1,
+                      tokens ? "model.vocab" : "model.classes", options.max_classes, spec.num_classes);
+  }
+  return set;
+}
+
+}  // namespace tandem

@@ -1,0 +1,26 @@
+// From what a config's data.train or data.eval says to a Dataset.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tandem/data/dataset.h"
+
+namespace tandem {
+
+struct DatasetOptions {
+  uint64_t seed = 1;
+  int64_t context = 256;    // token sets: tokens a sample
+  int64_t image_size = 32;  // image sets: pixels a side
+  int64_t max_classes =
+      0;  // the model's vocabulary or number of labels, which must hold every target; 0 = any
+  std::string tokenizer = "bytes";
+  bool verify_digests = false;  // read all shards and check them before the first step
+};
+
+// `name` is builtin:stories, builtin:shapes, a text file, or a directory that `tandem prepare` wrote. Throws
+// ConfigError for what the config should say otherwise, DataError for what is wrong on disk.
+std::unique_ptr<Dataset> open_dataset(std::string_view name, Split split, const DatasetOptions& options);
+
+}  // namespace tandem

@@ -1,0 +1,82 @@
+// open_prepared: the shards of one split, as index.json lists them, read as one row of tokens.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tandem/base/error.h"
+#include "tandem/base/file.h"
+#include "tandem/data/token_windows.h"
+
+namespace tandem {
+namespace {
+
+class PreparedSet final : public TokenSource {
+ public:
+  PreparedSet(int64_t vocab, std::vector<TokenShard> shards) : vocab_(vocab), shards_(std::move(shards)) {
+    for (const TokenShard& shard : shards_) ends_.push_back(num_tokens() + shard.info().num_tokens);
+  }
+
+  int64_t num_tokens() const override { return ends_.empty() ? 0 : ends_.back(); }
+  int64_t vocab() const override { return vocab_; }
+
+  void read(int64_t first, int64_t count, int32_t* out) const override {
+    auto shard = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
+    for (; count > 0; ++shard) {
+      const int64_t begin = ends_[shard] - shards_[shard].info().num_tokens;
+      const int64_t here = std::min(count, ends_[shard] - first);
+      shards_[shard].read(first - begin, here, out);
+      first += here;
+      count -= here;
+      out += here;
+    }
+  }
+
+ private:
+  int64_t vocab_;
+  std::vector<TokenShard> shards_;
+  std::vector<int64_t> ends_;  // for each shard, the position after its last token
+};
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_prepared(const std::filesystem::path& directory, Split split,
+                                           bool verify_digests) {
+  const std::filesystem::path index_path = directory / "index.json";
+  if (!std::filesystem::exists(index_path)) {
+    throw DataError("{}: not a prepared set: expected an index.json, as tandem prepare writes it",
+                    directory.string());
+  }
+  const char* const split_name = split == Split::Train ? "train" : "eval";
+  try {
+    const nlohmann::json index = nlohmann::json::parse(read_text(index_path));
+    if (index.at("format") != "tandem-tokens" || index.at("version") != 1) {
+      throw DataError("{}: expected format tandem-tokens version 1; run tandem prepare again",
+                      index_path.string());
+    }
+    const int64_t vocab = index.at("vocab");
+    const nlohmann::json& entries = index.at("splits").at(split_name);
+    std::vector<TokenShard> shards;
+    for (const nlohmann::json& entry : entries) {
+      const std::filesystem::path path = directory / entry.at("file").get<std::string>();
+      const TokenShard& shard = shards.emplace_back(path);
+      const ShardInfo listed{.token_bytes = index.at("token_bytes"),
+                             .vocab = vocab,
+                             .num_tokens = entry.at("tokens"),
+                             .max_token = entry.at("max_token"),
+                             .digest = entry.at("digest")};
+      if (shard.info() != listed) {
+        throw DataError("{}: header does not agree with {}; run tandem prepare again", path.string(),
+                        index_path.string());
+      }
+      if (verify_digests) shard.verify();
+    }
+    if (shards.empty()) {
+      throw DataError("{}: its {} split is empty; prepare it with another eval fraction", directory.string(),
+                      split_name);
+    }
+    return std::make_unique<PreparedSet>(vocab, std::move(shards));
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError("{}: damaged index: {}; run tandem prepare again", index_path.string(), error.what());
+  }
+}
+
+}  // namespace tandem

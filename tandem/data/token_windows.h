@@ -1,0 +1,43 @@
+// Windows over one long row of tokens: sample i holds tokens [i T, i T + T] as T inputs and T targets, so
+// that every token but the first is a target once an epoch. The last window is padded; padding has no target.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "tandem/data/dataset.h"
+#include "tandem/data/token_shard.h"
+
+namespace tandem {
+
+// A text file, a byte a token, or the shards that prepare.h wrote; read through mappings, from any thread.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual int64_t num_tokens() const = 0;
+  virtual int64_t vocab() const = 0;
+  virtual void read(int64_t first, int64_t count, int32_t* out) const = 0;
+};
+
+std::unique_ptr<TokenSource> open_text(const std::filesystem::path& file);
+std::unique_ptr<TokenSource> open_prepared(const std::filesystem::path& directory, Split split,
+                                           bool verify_digests);
+
+class TokenWindows final : public Dataset {
+ public:
+  // Throws DataError, beginning with `name`, if the tokens do not fill one window.
+  TokenWindows(std::string_view name, std::unique_ptr<TokenSource> source, int64_t context);
+
+  SampleSpec spec() const override;
+  int64_t num_samples() const override { return num_samples_; }
+  void fill(int64_t index, const SampleBuffers& out) const override;
+  int64_t num_valid_targets(int64_t index) const override;
+
+ private:
+  std::unique_ptr<TokenSource> source_;
+  int64_t context_;
+  int64_t num_samples_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,155 @@
+#include "tandem/ir/builder.h"
+
+#include <cmath>
+
+#include "tandem/base/error.h"
+#include "tandem/ir/infer.h"
+
+namespace tandem {
+
+Builder Builder::for_tokens(int64_t batch, int64_t context) {
+  Builder b;
+  const TensorType ids{DType::I32, Shape({batch, context})};
+  b.tokens_ = b.graph_.add({Op::Input, {}, {}, {ids}, kNoBlock, Phase::Forward, "tokens"});
+  b.targets_ = b.graph_.add({Op::Input, {}, {}, {ids}, kNoBlock, Phase::Forward, "targets"});
+  return b;
+}
+
+Builder Builder::for_images(int64_t batch, int64_t size, int64_t channels) {
+  Builder b;
+  const TensorType images{DType::F32, Shape({batch, size, size, channels})};
+  const TensorType labels{DType::I32, Shape({batch})};
+  b.tokens_ = b.graph_.add({Op::Input, {}, {}, {images}, kNoBlock, Phase::Forward, "images"});
+  b.targets_ = b.graph_.add({Op::Input, {}, {}, {labels}, kNoBlock, Phase::Forward, "targets"});
+  return b;
+}
+
+Builder::Guard::~Guard() {
+  builder_.prefix_ = std::move(prefix_);
+  builder_.block_ = block_;
+}
+
+Builder::Guard Builder::scope(std::string_view name) {
+  std::string saved = prefix_;
+  prefix_ += std::string(name) + ".";
+  return {*this, std::move(saved), block_};
+}
+
+Builder::Guard Builder::block(int32_t index) {
+  std::string saved = prefix_;
+  const int32_t outer = block_;
+  prefix_ += fmt::format("blocks.{}.", index);
+  block_ = index;
+  return {*this, std::move(saved), outer};
+}
+
+Value Builder::param(std::string_view name, Shape shape, std::string init, std::string dims) {
+  Attrs attrs{{"init", std::move(init)}};
+  if (!dims.empty()) attrs.set("dims", std::move(dims));
+  return graph_.add(
+      {Op::Param, {}, attrs, {{DType::F32, std::move(shape)}}, block_, Phase::Forward, full_name(name)});
+}
+
+Value Builder::state(std::string_view name, Shape shape, std::string init) {
+  const Attrs attrs{{"category", "weights"}, {"init", std::move(init)}};
+  return graph_.add(
+      {Op::State, {}, attrs, {{DType::F32, std::move(shape)}}, block_, Phase::Forward, full_name(name)});
+}
+
+Value Builder::apply(Op op, std::vector<Value> inputs, Attrs attrs) {
+  return append(graph_, op, std::move(inputs), std::move(attrs), block_);
+}
+
+Value Builder::linear(Value x, int64_t out, std::string_view name, const LinearOptions& options) {
+  const auto in_scope = scope(name);
+  const int64_t in = type(x).shape.last();
+  std::vector<Value> inputs = {
+      x, param("weight", Shape({out, in}), fmt::format("normal:{}", options.init_std), options.dims)};
+  if (options.bias)
+    inputs.push_back(param("bias", Shape({out}), "zeros", options.dims.substr(0, options.dims.find(','))));
+  return apply(Op::Matmul, inputs, {{"trans_a", int64_t{0}}, {"trans_b", int64_t{1}}});
+}
+
+Value Builder::matmul(Value a, Value b, bool trans_b) {
+  return apply(Op::Matmul, {a, b}, {{"trans_a", int64_t{0}}, {"trans_b", int64_t{trans_b}}});
+}
+
+Value Builder::embedding(int64_t vocab, int64_t width, bool positions) {
+  std::vector<Value> inputs = {tokens_,
+                               param("embed.weight", Shape({vocab, width}), "normal:0.02", "vocab,width")};
+  if (positions) {
+    const int64_t context = type(tokens_).shape.last();
+    inputs.push_back(param("pos.weight", Shape({context, width}), "normal:0.02", "context,width"));
+  }
+  return apply(Op::Embedding, inputs);
+}
+
+Value Builder::layer_norm(Value x, std::string_view name, double eps) {
+  const auto in_scope = scope(name);
+  const Shape width({type(x).shape.last()});
+  const Value gamma = param("weight", width, "ones"), beta = param("bias", width, "zeros");
+  return apply(Op::LayerNorm, {x, gamma, beta}, {{"eps", eps}});
+}
+
+Value Builder::rms_norm(Value x, std::string_view name, double eps) {
+  const auto in_scope = scope(name);
+  return apply(Op::RmsNorm, {x, param("weight", Shape({type(x).shape.last()}), "ones")}, {{"eps", eps}});
+}
+
+Value Builder::attention(Value qkv, int64_t heads, int64_t kv_heads, bool causal) {
+  return apply(Op::Attention, {qkv}, {{"heads", heads}, {"kv_heads", kv_heads}, {"causal", int64_t{causal}}});
+}
+
+Value Builder::attention(Value q, Value k, Value v, int64_t heads, int64_t kv_heads, bool causal) {
+  return attention(apply(Op::Concat, {q, k, v}), heads, kv_heads, causal);
+}
+
+Value Builder::rope(Value qkv, int64_t heads, int64_t kv_heads, double theta) {
+  return apply(Op::Rope, {qkv}, {{"heads", heads}, {"kv_heads", kv_heads}, {"theta", theta}});
+}
+
+Value Builder::add(Value a, Value b) { return apply(Op::Add, {a, b}); }
+Value Builder::gelu(Value x) { return apply(Op::Gelu, {x}); }
+Value Builder::relu(Value x) { return apply(Op::Relu, {x}); }
+Value Builder::swiglu(Value gate_up) { return apply(Op::Swiglu, {gate_up}); }
+Value Builder::reshape(Value x, Shape shape) {
+  return apply(Op::Reshape, {x}, {{"shape", shape_attr(shape)}});
+}
+
+Value Builder::conv2d(Value x, int64_t out, int64_t kernel, int64_t stride, std::string_view name) {
+  const auto in_scope = scope(name);
+  const int64_t in = type(x).shape.last();
+  // He initialisation over the fan out, as ResNets use.
+  const double std = std::sqrt(2.0 / static_cast<double>(out * kernel * kernel));
+  const Value weight =
+      param("weight", Shape({out, kernel, kernel, in}), fmt::format("normal:{}", std), "out,k,k,in");
+  return apply(Op::Conv2d, {x, weight}, {{"stride", stride}, {"pad", kernel / 2}});
+}
+
+Value Builder::batch_norm(Value x, std::string_view name, double eps, double momentum) {
+  const auto in_scope = scope(name);
+  const Shape channels({type(x).shape.last()});
+  const Value gamma = param("weight", channels, "ones"), beta = param("bias", channels, "zeros");
+  const Value mean = state("running_mean", channels, "zeros"), var = state("running_var", channels, "ones");
+  return apply(Op::BatchNorm, {x, gamma, beta, mean, var}, {{"eps", eps}, {"momentum", momentum}});
+}
+
+Value Builder::group_norm(Value x, int64_t groups, std::string_view name, double eps) {
+  const auto in_scope = scope(name);
+  const Shape channels({type(x).shape.last()});
+  const Value gamma = param("weight", channels, "ones"), beta = param("bias", channels, "zeros");
+  return apply(Op::GroupNorm, {x, gamma, beta}, {{"eps", eps}, {"groups", groups}});
+}
+
+Value Builder::max_pool(Value x, int64_t size, int64_t stride, int64_t pad) {
+  return apply(Op::MaxPool2d, {x}, {{"size", size}, {"stride", stride}, {"pad", pad}});
+}
+
+Value Builder::global_avg_pool(Value x) { return apply(Op::GlobalAvgPool, {x}); }
+
+void Builder::cross_entropy(Value logits) {
+  graph_.add_output("logits", logits);
+  graph_.add_output("stats", apply(Op::CrossEntropy, {logits, targets_}));
+}
+
+}  // namespace tandem

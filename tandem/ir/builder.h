@@ -1,0 +1,92 @@
+// How models are written: each call appends nodes and returns a value. A model is a function that takes a
+// Builder and calls loss() once:
+//
+//   Value x = b.embedding(b.tokens(), vocab, width);
+//   for (int i = 0; i < layers; ++i) { auto block = b.block(i); x = b.add(x, b.linear(b.gelu(...), width)); }
+//   b.cross_entropy(b.linear(b.layer_norm(x), vocab));
+//
+// Parameters are named by the scopes they are made in ("blocks.0.attn.qkv.weight").
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+struct LinearOptions {
+  bool bias = true;
+  double init_std = 0.02;
+  std::string dims = "out,in";  // logical dims of the weight, for strategies that split it
+};
+
+class Builder {
+ public:
+  // One micro-batch of token sequences [batch, context], or of images [batch, size, size, channels].
+  static Builder for_tokens(int64_t batch, int64_t context);
+  static Builder for_images(int64_t batch, int64_t size, int64_t channels);
+
+  Value tokens() const { return tokens_; }
+  Value images() const { return tokens_; }
+
+  // Scopes end with the returned guard.
+  class Guard {
+   public:
+    Guard(Builder& builder, std::string saved_prefix, int32_t saved_block)
+        : builder_(builder), prefix_(std::move(saved_prefix)), block_(saved_block) {}
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Builder& builder_;
+    std::string prefix_;
+    int32_t block_;
+  };
+  Guard scope(std::string_view name);  // "attn" -> parameters below are named "...attn.x"
+  Guard block(int32_t index);          // "blocks.<index>", and the unit for recompute and sharding
+
+  Value param(std::string_view name, Shape shape, std::string init, std::string dims = "");
+  Value state(std::string_view name, Shape shape,
+              std::string init);  // fp32, kept with the weights, untrained
+
+  Value linear(Value x, int64_t out, std::string_view name, const LinearOptions& options = {});
+  Value matmul(Value a, Value b, bool trans_b = false);
+  Value embedding(int64_t vocab, int64_t width, bool positions);
+  Value layer_norm(Value x, std::string_view name, double eps = 1e-5);
+  Value rms_norm(Value x, std::string_view name, double eps = 1e-5);
+  Value attention(Value qkv, int64_t heads, int64_t kv_heads, bool causal = true);
+  Value attention(Value q, Value k, Value v, int64_t heads, int64_t kv_heads, bool causal = true);
+  Value rope(Value qkv, int64_t heads, int64_t kv_heads, double theta = 10000.0);
+  Value add(Value a, Value b);
+  Value gelu(Value x);
+  Value relu(Value x);
+  Value swiglu(Value gate_up);
+  Value reshape(Value x, Shape shape);
+  Value conv2d(Value x, int64_t out, int64_t kernel, int64_t stride, std::string_view name);
+  Value batch_norm(Value x, std::string_view name, double eps = 1e-5, double momentum = 0.1);
+  Value group_norm(Value x, int64_t groups, std::string_view name, double eps = 1e-5);
+  Value max_pool(Value x, int64_t size, int64_t stride, int64_t pad);
+  Value global_avg_pool(Value x);
+
+  // Ends the model: logits against the targets input. Rows whose target is -1 do not count.
+  void cross_entropy(Value logits);
+
+  Value param_named(std::string_view name) const { return graph_.find(name); }
+  const TensorType& type(Value value) const { return graph_.type(value); }
+  Graph take() { return std::move(graph_); }
+
+ private:
+  Value apply(Op op, std::vector<Value> inputs, Attrs attrs = {});
+  std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
+
+  Graph graph_;
+  Value tokens_;
+  Value targets_;
+  std::string prefix_;
+  int32_t block_ = kNoBlock;
+};
+
+}  // namespace tandem

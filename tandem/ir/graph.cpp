@@ -1,0 +1,62 @@
+#include "tandem/ir/graph.h"
+
+#include "tandem/base/error.h"
+
+namespace tandem {
+
+Value Graph::add(Node node) {
+  nodes_.push_back(std::move(node));
+  return {num_nodes() - 1, 0};
+}
+
+const TensorType& Graph::type(Value value) const {
+  return node(value.node).outputs.at(static_cast<size_t>(value.index));
+}
+
+Value Graph::find(std::string_view leaf_name) const {
+  for (int32_t id = 0; id < num_nodes(); ++id) {
+    if (is_leaf(node(id).op) && node(id).name == leaf_name) return {id, 0};
+  }
+  return {};
+}
+
+bool is_leaf(Op op) { return op == Op::Input || op == Op::Param || op == Op::State; }
+
+int aliased_input(const Node& node, int index) {
+  switch (node.op) {
+    case Op::MatmulAcc:
+    case Op::Conv2dGradWeight:
+    case Op::BiasGrad:
+    case Op::EmbeddingGrad:
+    case Op::PositionGrad:
+    case Op::Reshape:
+    case Op::Rope:
+    case Op::RopeGrad: return 0;
+    case Op::CrossEntropyGrad: return index == 0 ? 0 : -1;
+    case Op::LinearCrossEntropyGrad: return index == 2 ? 4 : -1;
+    case Op::LayerNormGrad:
+    case Op::BatchNormGrad:
+    case Op::GroupNormGrad: return index == 0 ? -1 : index + 4;
+    case Op::RmsNormGrad: return index == 0 ? -1 : 4;
+    case Op::BatchNorm: return index < 3 ? -1 : index;  // running statistics
+    case Op::AdamW:
+    case Op::Sgd: return index + 2;
+    default: return -1;
+  }
+}
+
+int reusable_input(const Node& node, int index) {
+  switch (node.op) {
+    case Op::Add:
+    case Op::Scale:
+    case Op::Gelu:
+    case Op::GeluGrad:
+    case Op::Relu:
+    case Op::ReluGrad: return 0;
+    case Op::LayerNormGrad:
+    case Op::RmsNormGrad: return index == 0 ? 0 : -1;
+    default: return -1;
+  }
+}
+
+}  // namespace tandem

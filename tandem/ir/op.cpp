@@ -1,0 +1,73 @@
+#include "tandem/ir/op.h"
+
+#include <array>
+
+#include "tandem/base/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::array<std::string_view, static_cast<size_t>(Op::kCount)> kNames = {"input",
+                                                                                  "param",
+                                                                                  "state",
+                                                                                  "matmul",
+                                                                                  "matmul_gelu",
+                                                                                  "matmul_acc",
+                                                                                  "conv2d",
+                                                                                  "conv2d_grad_input",
+                                                                                  "conv2d_grad_weight",
+                                                                                  "bias_grad",
+                                                                                  "layer_norm",
+                                                                                  "add_layer_norm",
+                                                                                  "layer_norm_grad",
+                                                                                  "rms_norm",
+                                                                                  "add_rms_norm",
+                                                                                  "rms_norm_grad",
+                                                                                  "batch_norm",
+                                                                                  "batch_norm_infer",
+                                                                                  "batch_norm_grad",
+                                                                                  "group_norm",
+                                                                                  "group_norm_grad",
+                                                                                  "rope",
+                                                                                  "rope_grad",
+                                                                                  "attention",
+                                                                                  "attention_grad",
+                                                                                  "add",
+                                                                                  "scale",
+                                                                                  "gelu",
+                                                                                  "gelu_grad",
+                                                                                  "relu",
+                                                                                  "relu_grad",
+                                                                                  "swiglu",
+                                                                                  "swiglu_grad",
+                                                                                  "concat",
+                                                                                  "slice",
+                                                                                  "reshape",
+                                                                                  "cast",
+                                                                                  "max_pool2d",
+                                                                                  "max_pool2d_grad",
+                                                                                  "global_avg_pool",
+                                                                                  "global_avg_pool_grad",
+                                                                                  "embedding",
+                                                                                  "embedding_grad",
+                                                                                  "position_grad",
+                                                                                  "cross_entropy",
+                                                                                  "cross_entropy_grad",
+                                                                                  "linear_cross_entropy",
+                                                                                  "linear_cross_entropy_grad",
+                                                                                  "global_norm",
+                                                                                  "adamw",
+                                                                                  "sgd"};
+
+}  // namespace
+
+std::string_view op_name(Op op) { return kNames[static_cast<size_t>(op)]; }
+
+Op parse_op(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Op>(i);
+  }
+  throw ConfigError("op '{}': no such op", name);
+}
+
+}  // namespace tandem

@@ -1,0 +1,47 @@
+#include "tandem/kernels/cpu/backend.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "tandem/kernels/cpu/cpu_features.h"
+#include "tandem/kernels/cpu/register.h"
+
+namespace tandem::cpu {
+namespace {
+
+// Bytes read plus written per second by plain copies of blocks far larger than the caches.
+double measure_copy(int num_threads) {
+  constexpr int64_t kBytes = 64 << 20, kChunk = 1 << 20;
+  std::vector<std::byte> src(kBytes, std::byte{1}), dst(kBytes);
+  ThreadPool pool(num_threads);
+  double best = 0;
+  for (int trial = 0; trial < 5; ++trial) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.parallel_for(kBytes / kChunk, [&](int64_t i, int) {
+      std::memcpy(&dst[static_cast<size_t>(i * kChunk)], &src[static_cast<size_t>(i * kChunk)], kChunk);
+    });
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 2.0 * kBytes / spent.count());
+  }
+  return best;
+}
+
+}  // namespace
+
+Backend make_backend() {
+  const Isa isa = selected_isa();
+  Backend backend;
+  backend.name = "cpu";
+  backend.description = fmt::format("cpu {}", isa_name(isa));
+  backend.kernels = all_kernels();
+  backend.peak_flops = [isa](DType storage, int num_threads) {
+    const double gflops = storage == DType::BF16 ? measure_peak_bf16(isa) : measure_peak_f32(isa);
+    return gflops * 1e9 * num_threads;
+  };
+  backend.copy_bandwidth = measure_copy;
+  return backend;
+}
+
+}  // namespace tandem::cpu

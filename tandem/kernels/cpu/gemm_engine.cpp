@@ -1,0 +1,62 @@
+// The engines, one for each level and panel type. `kc` keeps a panel of B near 32 KiB (fp32) so that it
+// survives in the first-level cache while panels of A pass by.
+#include "tandem/kernels/cpu/gemm_engine.h"
+
+namespace tandem::cpu {
+namespace {
+
+GemmEngine float_engine(Isa isa, const GemmMicro& micro, TileSize tile, int64_t kc) {
+  const GemmPacks& packs = gemm_packs(isa);
+  return {.panel = DType::F32,
+          .mr = tile.mr,
+          .nr = tile.nr,
+          .k_unit = 1,
+          .kc = kc,
+          .whole_rows = false,
+          .pack_a = packs.a_f32,
+          .pack_b = packs.b_f32,
+          .product = micro.product,
+          .finish = gemm_finish(isa),
+          .enter = nullptr,
+          .leave = nullptr,
+          .burn = micro.burn,
+          .burn_flops = micro.burn_flops};
+}
+
+GemmEngine pair_engine() {
+  GemmEngine engine = float_engine(Isa::Avx512Bf16, gemm_micro_avx512_bf16(), kAvx512Tile, 768);
+  engine.panel = DType::BF16;
+  engine.k_unit = 2;
+  engine.pack_a = gemm_packs(Isa::Avx512Bf16).a_pairs;
+  engine.pack_b = gemm_packs(Isa::Avx512Bf16).b_pairs;
+  return engine;
+}
+
+GemmEngine amx_engine() {
+  static_assert(kAmxTile.nr == kAvx512Tile.nr, "both use the same panels of B");
+  GemmEngine engine = float_engine(Isa::Amx, gemm_micro_amx(), kAmxTile, 512);
+  engine.panel = DType::BF16;
+  engine.k_unit = 32;
+  engine.whole_rows = true;
+  engine.pack_a = gemm_packs(Isa::Amx).a_tiles;
+  engine.pack_b = gemm_packs(Isa::Amx).b_pairs;
+  engine.enter = amx_enter;
+  engine.leave = amx_leave;
+  return engine;
+}
+
+}  // namespace
+
+const GemmEngine& gemm_engine(Isa isa, DType storage) {
+  static const GemmEngine portable = float_engine(Isa::Portable, gemm_micro_portable(), kPortableTile, 384);
+  static const GemmEngine avx2 = float_engine(Isa::Avx2, gemm_micro_avx2(), kAvx2Tile, 384);
+  static const GemmEngine avx512 = float_engine(Isa::Avx512, gemm_micro_avx512(), kAvx512Tile, 768);
+  static const GemmEngine pairs = pair_engine();
+  static const GemmEngine amx = amx_engine();
+  if (storage == DType::BF16 && isa == Isa::Amx) return amx;
+  if (storage == DType::BF16 && isa == Isa::Avx512Bf16) return pairs;
+  if (isa >= Isa::Avx512) return avx512;
+  return isa == Isa::Avx2 ? avx2 : portable;
+}
+
+}  // namespace tandem::cpu

@@ -1,0 +1,104 @@
+// bf16 tiles for AMX: 2 x 2 tile registers of 16 x 16 fp32 sums, fed by 16 x 32 tiles of A and of B (the
+// latter in pairs of k). A thread must load the tile shapes before its products and release them after,
+// so that the kernel need not save 8 KiB of tiles at every context switch.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "tandem/kernels/cpu/gemm_engine.h"
+
+#pragma GCC push_options
+#pragma GCC target("amx-tile,amx-bf16,avx512f")
+
+namespace tandem::cpu {
+namespace {
+
+constexpr int kTileBytes = 16 * 64;
+constexpr int kBurnProducts = 6;
+
+// The operand of ldtilecfg: palette 1, eight tiles of 16 rows and 64 bytes.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t, int64_t, bool add) {
+  const auto* a_at = static_cast<const uint8_t*>(a);
+  const auto* b_at = static_cast<const uint8_t*>(b);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t i = 0; i < k; i += 32) {
+    _tile_loadd(4, a_at, 64);
+    _tile_loadd(6, b_at, 128);
+    _tile_loadd(5, a_at + kTileBytes, 64);
+    _tile_loadd(7, b_at + 64, 128);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    a_at += 2 * kTileBytes;
+    b_at += 2 * kTileBytes;
+  }
+  // Old sums are added after the product, as on every path, so that a full tile and a ragged one agree.
+  alignas(64) float sums[32 * 32];
+  float* to = add ? sums : dst;
+  const int64_t to_stride = add ? 32 : dst_stride;
+  _tile_stored(0, to, to_stride * 4);
+  _tile_stored(1, to + 16, to_stride * 4);
+  _tile_stored(2, to + 16 * to_stride, to_stride * 4);
+  _tile_stored(3, to + 16 * to_stride + 16, to_stride * 4);
+  if (!add) return;
+  for (int row = 0; row < 32; ++row) {
+    for (int col = 0; col < 32; col += 16) {
+      float* at = dst + row * dst_stride + col;
+      _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), _mm512_load_ps(sums + row * 32 + col)));
+    }
+  }
+}
+
+float burn(int64_t rounds) {
+  alignas(64) uint8_t zeros[kTileBytes] = {};
+  amx_enter();
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_loadd(6, zeros, 64);
+  _tile_loadd(7, zeros, 64);
+  for (int64_t i = 0; i < rounds; ++i) {
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_dpbf16ps(3, 6, 7);
+    _tile_dpbf16ps(4, 6, 7);
+    _tile_dpbf16ps(5, 6, 7);
+  }
+  _tile_stored(0, zeros, 64);
+  amx_leave();
+  float total;
+  std::memcpy(&total, zeros, sizeof(total));
+  return total;
+}
+
+}  // namespace
+
+void amx_enter() {
+  const TileConfig config;
+  _tile_loadconfig(&config);
+}
+
+void amx_leave() { _tile_release(); }
+
+GemmMicro gemm_micro_amx() { return {product, burn, 2.0 * kBurnProducts * 16 * 16 * 32}; }
+
+}  // namespace tandem::cpu
+
+#pragma GCC pop_options

@@ -1,0 +1,15 @@
+// The fast loss kernels by family, and what they share.
+#pragma once
+
+#include "tandem/kernels/cpu/cross_entropy_rows.h"
+#include "tandem/runtime/kernel.h"
+
+namespace tandem::cpu {
+
+void add_cross_entropy_kernels(KernelRegistry& registry);  // CrossEntropy, CrossEntropyGrad
+void add_linear_cross_entropy_kernels(
+    KernelRegistry& registry);  // LinearCrossEntropy, LinearCrossEntropyGrad
+
+void store_loss(const LossSums& sums, const TensorArg& stats);
+
+}  // namespace tandem::cpu

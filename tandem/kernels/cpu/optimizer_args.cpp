@@ -1,0 +1,43 @@
+#include "tandem/kernels/cpu/optimizer_args.h"
+
+#include "tandem/kernels/cpu/ref_tensor.h"
+
+namespace tandem::cpu {
+
+OptimizerStep read_optimizer_step(const TensorArg& hyper, const TensorArg& norm) {
+  const double total_norm = ref::get(norm, 0), clip = ref::get(hyper, kHyperClip);
+  const double clip_factor = clip > 0 && total_norm > clip ? clip / (total_norm + 1e-6) : 1;
+  return {.lr = ref::get(hyper, kHyperLr),
+          .beta1 = ref::get(hyper, kHyperBeta1),
+          .beta2 = ref::get(hyper, kHyperBeta2),
+          .eps = ref::get(hyper, kHyperEps),
+          .decay = ref::get(hyper, kHyperDecay),
+          .step = ref::get(hyper, kHyperStep),
+          .grad_factor = ref::get(hyper, kHyperInvScale) * clip_factor,
+          .skip = ref::get(norm, 1) == 0};
+}
+
+int64_t param_group_size(Op op, const Attrs& attrs) {
+  return (op == Op::AdamW ? 4 : 3) + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
+}
+
+std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
+  const auto size = static_cast<size_t>(param_group_size(op, args.attrs));
+  const size_t master = op == Op::AdamW ? 4 : 3;
+  const std::string& flags = args.attrs.text("decay");  // "1,0,1"
+  std::vector<ParamGroup> groups;
+  TANDEM_CHECK(args.out.size() % size == 0 && flags.size() + 1 == 2 * (args.out.size() / size),
+               "{} tensors in groups of {}, decay \"{}\"", args.out.size(), size, flags);
+  for (size_t at = 0; at < args.out.size(); at += size) {
+    const TensorArg* tensors = &args.out[at];
+    groups.push_back({.w = tensors,
+                      .g = tensors + 1,
+                      .m = tensors + 2,
+                      .v = op == Op::AdamW ? tensors + 3 : nullptr,
+                      .master = size > master ? tensors + master : nullptr,
+                      .decayed = flags[2 * groups.size()] == '1'});
+  }
+  return groups;
+}
+
+}  // namespace tandem::cpu

@@ -1,0 +1,32 @@
+// What the optimizer ops' inputs mean: the hyper-parameters, the norm's verdict, and the parameters' groups
+// of tensors. Shared by the reference and the fast kernels.
+#pragma once
+
+#include <vector>
+
+#include "tandem/runtime/kernel.h"
+
+namespace tandem::cpu {
+
+struct OptimizerStep {
+  double lr, beta1, beta2, eps, decay, step;
+  double grad_factor;  // what a stored gradient is multiplied by: unscaling and clipping in one
+  bool skip;           // the gradients are not finite: leave weights and moments alone
+};
+OptimizerStep read_optimizer_step(const TensorArg& hyper, const TensorArg& norm);
+
+// One parameter's tensors, which point into the call's arguments.
+struct ParamGroup {
+  const TensorArg* w;
+  const TensorArg* g;
+  const TensorArg* m;
+  const TensorArg* v;       // null for Sgd
+  const TensorArg* master;  // null where w itself is updated
+  bool decayed;
+};
+std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
+
+// Tensors of one parameter in a call of AdamW or Sgd.
+int64_t param_group_size(Op op, const Attrs& attrs);
+
+}  // namespace tandem::cpu

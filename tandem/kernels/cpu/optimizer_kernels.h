@@ -1,0 +1,33 @@
+// The fast optimizer kernels by family, and what the two update rules share. An update is bound by memory:
+// weight, gradient and moments are read once and written once, and the gradient's zeroing rides along.
+#pragma once
+
+#include "tandem/kernels/cpu/optimizer_args.h"
+#include "tandem/runtime/kernel.h"
+
+namespace tandem::cpu {
+
+void add_global_norm_kernels(KernelRegistry& registry);
+void add_adamw_kernels(KernelRegistry& registry);
+void add_sgd_kernels(KernelRegistry& registry);
+
+bool supports_update(const CallSignature& call);  // w in S, g in f32 or S, moments and masters f32
+
+// `elems` elements of a parameter. v and master are null where the parameter has none.
+struct UpdateChunk {
+  DType w_dtype, g_dtype;
+  void* w;
+  void* g;
+  float* m;
+  float* v;
+  float* master;
+  bool decayed;
+  int64_t elems;
+};
+
+// Runs update(chunk, step) on the chunks of all parameters in parallel; a step that must be skipped only
+// zeroes the gradients.
+using UpdateFn = void (*)(const UpdateChunk& chunk, const OptimizerStep& step);
+void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update);
+
+}  // namespace tandem::cpu

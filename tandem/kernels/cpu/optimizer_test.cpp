@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tandem/kernels/cpu/optimizer_chunks.h"
+#include "tandem/kernels/cpu/ref_kernel_run.h"
+#include "tandem/kernels/cpu/register.h"
+
+namespace tandem::cpu {
+namespace {
+
+// Sizes around a vector and around a chunk.
+const std::vector<int64_t> kSizes = {1, 15, 16, 1000, kOptimizerChunk, kOptimizerChunk + 5};
+
+struct Setting {
+  Op op;
+  DType weight, gradient;
+  bool masters;
+  std::string name() const {
+    return fmt::format("{} w {} g {} masters {}", op_name(op), dtype_name(weight), dtype_name(gradient),
+                       masters);
+  }
+  std::string kernel() const { return "cpu." + std::string(op_name(op)); }
+};
+
+std::vector<Setting> all_settings() {
+  std::vector<Setting> settings;
+  for (Op op : {Op::AdamW, Op::Sgd}) {
+    for (DType weight : {DType::F32, DType::BF16, DType::F16}) {
+      for (bool masters : {false, true}) {
+        settings.push_back({op, weight, DType::F32, masters});
+        if (weight != DType::F32) settings.push_back({op, weight, weight, masters});
+      }
+    }
+  }
+  return settings;
+}
+
+// {lr, beta1, beta2, eps, decay, step, 1 / loss scale, clip}, with a norm that makes clipping happen
+KernelRun update(const Setting& setting, bool finite = true) {
+  std::string decay;
+  for (size_t i = 0; i < kSizes.size(); ++i) decay += i == 0 ? "1" : i % 2 == 0 ? ",1" : ",0";
+  KernelRun run(setting.op, {{"masters", setting.masters ? 1 : 0}, {"decay", decay}});
+  run.in(DType::F32, {8}, {0.01, 0.9, 0.95, 1e-8, 0.1, 3, 0.5, 2}).in({2}, {2.5, finite ? 1.0 : 0.0});
+  uint64_t seed = 1;
+  for (int64_t n : kSizes) {
+    run.random_in(setting.weight, {n}, seed).random_in(setting.gradient, {n}, seed + 1);
+    run.random_in(DType::F32, {n}, seed + 2, 0.1);
+    if (setting.op == Op::AdamW) run.in(DType::F32, {n}, std::vector<double>(static_cast<size_t>(n), 0.25));
+    if (setting.masters) run.random_in(DType::F32, {n}, seed);
+    seed += 4;
+  }
+  const size_t per_param = (setting.op == Op::AdamW ? 4 : 3) + (setting.masters ? 1 : 0);
+  for (size_t i = 0; i < per_param * kSizes.size(); ++i) run.in_place_out();
+  return run;
+}
+
+TEST(OptimizerKernels, MatchTheReferenceForEveryStorageType) {
+  for (const Setting& setting : all_settings()) {
+    SCOPED_TRACE(setting.name());
+    KernelRun expected = update(setting), actual = expected;
+    expected.run_reference();
+    actual.run(all_kernels(), setting.kernel());
+    const int per_param = expected.num_results() / static_cast<int>(kSizes.size());
+    for (int i = 0; i < expected.num_results(); ++i) {
+      SCOPED_TRACE(i);
+      // Where two nearly equal weights round apart, they differ by one last place of w's type.
+      const double rounding = setting.weight == DType::BF16  ? 8e-3
+                              : setting.weight == DType::F16 ? 1e-3
+                                                             : 1e-6;
+      expect_near(actual.result(i), expected.result(i), i % per_param == 0 ? rounding : 1e-6);
+    }
+  }
+}
+
+TEST(OptimizerKernels, ZeroTheGradients) {
+  for (const Setting& setting : all_settings()) {
+    for (bool finite : {true, false}) {
+      KernelRun run = update(setting, finite);
+      run.run(all_kernels(), setting.kernel());
+      const int per_param = run.num_results() / static_cast<int>(kSizes.size());
+      for (int i = 1; i < run.num_results(); i += per_param) {
+        for (std::byte byte : run.result_bytes(i)) ASSERT_EQ(byte, std::byte{0}) << setting.name();
+      }
+    }
+  }
+}
+
+TEST(OptimizerKernels, ChangeNothingElseWhenTheNormIsNotFinite) {
+  for (const Setting& setting : all_settings()) {
+    KernelRun expected = update(setting, false), actual = expected;
+    expected.run_reference();
+    actual.run(all_kernels(), setting.kernel());
+    for (int i = 0; i < expected.num_results(); ++i) {
+      EXPECT_EQ(actual.result_bytes(i), expected.result_bytes(i)) << setting.name();
+    }
+  }
+}
+
+TEST(OptimizerKernels, HaveTheSameBitsForAnyThreadCount) {
+  for (const Setting& setting : all_settings()) {
+    KernelRun one = update(setting), many = one;
+    one.run(all_kernels(), setting.kernel(), 1);
+    for (int threads : {2, 4}) {
+      many.run(all_kernels(), setting.kernel(), threads);
+      for (int i = 0; i < one.num_results(); ++i) {
+        ASSERT_EQ(many.result_bytes(i), one.result_bytes(i)) << setting.name() << " threads " << threads;
+      }
+    }
+  }
+}
+
+TEST(OptimizerKernels, RoundTheMasterToTheWeight) {
+  const Setting setting{Op::AdamW, DType::BF16, DType::F32, true};
+  KernelRun run = update(setting);
+  run.run(all_kernels(), setting.kernel());
+  for (int param = 0; param < static_cast<int>(kSizes.size()); ++param) {
+    const auto w = run.result(5 * param), master = run.result(5 * param + 4);
+    for (size_t i = 0; i < w.size(); ++i) {
+      ASSERT_EQ(w[i], to_float(to_bfloat16(static_cast<float>(master[i]))));
+    }
+  }
+}
+
+KernelRun global_norm(DType dtype, double deviation) {
+  KernelRun run(Op::GlobalNorm);
+  run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 0.25, 0});
+  for (size_t i = 0; i < kSizes.size(); ++i) run.random_in(dtype, {kSizes[i]}, i, deviation);
+  run.out({2});
+  return run;
+}
+
+TEST(GlobalNorm, MatchesTheReferenceAndDoesNotOverflow) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    for (double deviation : {1e-3, 1.0, dtype == DType::F16 ? 100.0 : 1e30}) {
+      KernelRun run = global_norm(dtype, deviation);
+      const auto expected = run.run_reference().result(0);
+      const auto actual = run.run(all_kernels(), "cpu.global_norm").result(0);
+      EXPECT_NEAR(actual[0] / expected[0], 1, 1e-12) << dtype_name(dtype) << " " << deviation;
+      EXPECT_EQ(actual[1], 1);
+    }
+  }
+}
+
+TEST(GlobalNorm, NoticesOneBadElementAnywhere) {
+  for (double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    for (size_t at : {size_t{0}, size_t{16384}, size_t{20002}}) {
+      std::vector<double> gradient(20003, 1.0);
+      gradient[at] = bad;
+      KernelRun run(Op::GlobalNorm);
+      run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 1, 0}).in(DType::F32, {20003}, gradient).out({2});
+      EXPECT_EQ(run.run(all_kernels(), "cpu.global_norm").result(0)[1], 0) << bad << " at " << at;
+    }
+  }
+}
+
+TEST(GlobalNorm, HasTheSameBitsForAnyThreadCount) {
+  KernelRun run = global_norm(DType::F32, 1);
+  const auto one = run.run(all_kernels(), "cpu.global_norm", 1).result_bytes(0);
+  for (int threads : {2, 4})
+    EXPECT_EQ(run.run(all_kernels(), "cpu.global_norm", threads).result_bytes(0), one);
+}
+
+TEST(OptimizerChunks, CoverEveryTensorOnce) {
+  OptimizerChunks chunks;
+  for (int64_t n : kSizes) chunks.add_tensor(n);
+  std::vector<int64_t> covered(kSizes.size());
+  for (int64_t i = 0; i < chunks.size(); ++i) {
+    const auto [tensor, begin, elems] = chunks[i];
+    EXPECT_EQ(begin, covered[tensor]);
+    EXPECT_GT(elems, 0);
+    covered[tensor] += elems;
+  }
+  EXPECT_EQ(covered, kSizes);
+}
+
+}  // namespace
+}  // namespace tandem::cpu

@@ -1,0 +1,69 @@
+// Reference optimizers. The weight updated is the master where there is one; the stored weight is then its
+// rounding.
+#include "tandem/kernels/cpu/optimizer_args.h"
+#include "tandem/kernels/cpu/ref_tensor.h"
+
+namespace tandem::cpu::ref {
+namespace {
+
+void run_global_norm(const KernelArgs& args, Stream&) {
+  const double inv_scale = get(args.in[0], kHyperInvScale);
+  double sum = 0;
+  for (const TensorArg& g : args.in.subspan(1)) {
+    for (int64_t i = 0; i < g.elems(); ++i) sum += get(g, i) * get(g, i);
+  }
+  const double norm = inv_scale * std::sqrt(sum);
+  set(args.out[0], 0, norm);
+  set(args.out[0], 1, std::isfinite(norm) ? 1 : 0);
+}
+
+// Calls update(w, g, i) -> new w for every element, unless the step is skipped; zeroes the gradients.
+template <typename Update>
+void update_group(const ParamGroup& group, const OptimizerStep& step, Update&& update) {
+  const TensorArg& weight = group.master != nullptr ? *group.master : *group.w;
+  for (int64_t i = 0; i < group.w->elems(); ++i) {
+    if (!step.skip) {
+      set(weight, i, update(get(weight, i), get(*group.g, i) * step.grad_factor, i));
+      set(*group.w, i, get(weight, i));
+    }
+    set(*group.g, i, 0);
+  }
+}
+
+void run_adamw(const KernelArgs& args, Stream&) {
+  const OptimizerStep step = read_optimizer_step(args.in[0], args.in[1]);
+  const double correction1 = 1 - std::pow(step.beta1, step.step);
+  const double correction2 = 1 - std::pow(step.beta2, step.step);
+  for (const ParamGroup& group : read_param_groups(Op::AdamW, args)) {
+    const double keep = 1 - step.lr * (group.decayed ? step.decay : 0);
+    update_group(group, step, [&](double w, double g, int64_t i) {
+      const double m = step.beta1 * get(*group.m, i) + (1 - step.beta1) * g;
+      const double v = step.beta2 * get(*group.v, i) + (1 - step.beta2) * g * g;
+      set(*group.m, i, m);
+      set(*group.v, i, v);
+      return w * keep - step.lr * (m / correction1) / (std::sqrt(v / correction2) + step.eps);
+    });
+  }
+}
+
+// Momentum without dampening; decay is added to the gradient.
+void run_sgd(const KernelArgs& args, Stream&) {
+  const OptimizerStep step = read_optimizer_step(args.in[0], args.in[1]);
+  for (const ParamGroup& group : read_param_groups(Op::Sgd, args)) {
+    update_group(group, step, [&](double w, double g, int64_t i) {
+      const double m = step.beta1 * get(*group.m, i) + g + (group.decayed ? step.decay : 0) * w;
+      set(*group.m, i, m);
+      return w - step.lr * m;
+    });
+  }
+}
+
+}  // namespace
+
+void add_optimizer(KernelRegistry& registry) {
+  add(registry, Op::GlobalNorm, run_global_norm);
+  add(registry, Op::AdamW, run_adamw);
+  add(registry, Op::Sgd, run_sgd);
+}
+
+}  // namespace tandem::cpu::ref

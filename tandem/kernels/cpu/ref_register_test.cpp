@@ -1,0 +1,33 @@
+#include <gtest/gtest.h>
+
+#include "tandem/kernels/cpu/register.h"
+
+namespace tandem::cpu {
+namespace {
+
+TEST(ReferenceKernels, CoverEveryOpThatComputes) {
+  const KernelRegistry registry = reference_kernels();
+  for (int i = 0; i < static_cast<int>(Op::kCount); ++i) {
+    const Op op = static_cast<Op>(i);
+    const auto kernels = registry.for_op(op);
+    ASSERT_EQ(kernels.size(), is_leaf(op) ? 0u : 1u) << op_name(op);
+    if (!is_leaf(op)) {
+      EXPECT_EQ(kernels[0]->name, "ref." + std::string(op_name(op)));
+    }
+  }
+}
+
+TEST(AllKernels, TryTheReferenceLast) {
+  const KernelRegistry registry = all_kernels();
+  for (int i = 0; i < static_cast<int>(Op::kCount); ++i) {
+    const Op op = static_cast<Op>(i);
+    if (is_leaf(op)) continue;
+    const auto kernels = registry.for_op(op);
+    for (size_t k = 0; k < kernels.size(); ++k) {
+      EXPECT_EQ(kernels[k]->name.starts_with("ref."), k + 1 == kernels.size()) << kernels[k]->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cpu

@@ -1,0 +1,35 @@
+// metrics.jsonl and metrics.csv of a run: each step exactly once, in order, whatever was killed in between.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "tandem/metrics/append_file.h"
+#include "tandem/metrics/step_record.h"
+
+namespace tandem {
+
+class MetricsLog {
+ public:
+  struct Files {
+    bool jsonl = true;
+    bool csv = true;
+  };
+
+  // Drops the rows of steps after `resume_step` (all of them for 0, a fresh start) and a half-written last
+  // row, then goes on behind what is left. The directory must exist.
+  MetricsLog(const std::filesystem::path& run_dir, Files files, int64_t resume_step);
+
+  void write(StepRecord record);  // the row can be read by others when this returns
+
+  // Returns when all rows are on disk. Called before a checkpoint is saved, so that a power cut cannot leave
+  // a checkpoint of a step whose rows are lost.
+  void sync();
+
+ private:
+  std::optional<AppendFile> jsonl_;
+  std::optional<AppendFile> csv_;
+  int64_t last_step_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,132 @@
+#include "tandem/metrics/metrics_log.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tandem/base/error.h"
+#include "tandem/base/file.h"
+#include "tandem/base/rng.h"
+#include "tandem/metrics/fresh_directory.h"
+
+namespace tandem {
+namespace {
+
+StepRecord at_step(int64_t step) {
+  StepRecord record;
+  record.step = step;
+  record.loss = 1.0f / static_cast<float>(step);
+  record.lr = 1e-3f;
+  record.tokens = step * 2048;
+  record.time = "2026-01-01T00:00:00.000Z";
+  if (step % 5 == 0) record.eval_loss = 0.5f;
+  return record;
+}
+
+class Metrics : public testing::Test {
+ protected:
+  void run(int64_t first, int64_t last, int64_t resume_step) {
+    MetricsLog log(run_dir.path(), {}, resume_step);
+    for (int64_t step = first; step <= last; ++step) log.write(at_step(step));
+    log.sync();
+  }
+  std::string text(const char* name) const { return read_text(run_dir.path() / name); }
+  void append(const char* name, const std::string& text) {
+    std::ofstream(run_dir.path() / name, std::ios::app) << text;
+  }
+
+  FreshDirectory run_dir;
+};
+
+TEST_F(Metrics, RowsHaveTheColumnsOfTheInterfaceInItsOrder) {
+  EXPECT_EQ(csv_header(),
+            "step,epoch,loss,lr,grad_norm,loss_scale,tokens,tokens_per_s,step_ms,data_wait_ms,rss_bytes,"
+            "device_bytes,"
+            "mfu,time,eval_loss,eval_accuracy");
+  StepRecord record = at_step(4);
+  EXPECT_EQ(
+      jsonl_row(record),
+      R"({"step":4,"epoch":0,"loss":0.25,"lr":0.001,"grad_norm":0,"loss_scale":1,"tokens":8192,"tokens_per_s":0,)"
+      R"("step_ms":0,"data_wait_ms":0,"rss_bytes":0,"device_bytes":0,"mfu":0,"time":"2026-01-01T00:00:00.000Z"})");
+  record.eval_accuracy = 0.75f;
+  EXPECT_EQ(csv_row(record), "4,0,0.25,0.001,0,1,8192,0,0,0,0,0,0,2026-01-01T00:00:00.000Z,,0.75");
+}
+
+TEST_F(Metrics, TheLossReadsBackAsTheSameFloat) {
+  const Rng rng(1, 2);
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    const uint32_t bits = rng.bits(i);
+    StepRecord record = at_step(1);
+    record.loss = std::bit_cast<float>(bits);
+    if (!std::isfinite(record.loss)) continue;
+    const auto row = nlohmann::json::parse(jsonl_row(record));
+    EXPECT_EQ(std::bit_cast<uint32_t>(row["loss"].get<float>()), bits) << row["loss"];
+    std::stringstream csv(csv_row(record));
+    std::string field;
+    for (int column = 0; column < 3; ++column) std::getline(csv, field, ',');
+    EXPECT_EQ(std::bit_cast<uint32_t>(std::strtof(field.c_str(), nullptr)), bits) << field;
+  }
+}
+
+TEST_F(Metrics, ALossThatIsNotFiniteIsNullInJson) {
+  StepRecord record = at_step(1);
+  record.loss = std::numeric_limits<float>::quiet_NaN();
+  record.grad_norm = std::numeric_limits<float>::infinity();
+  const auto row = nlohmann::json::parse(jsonl_row(record));
+  EXPECT_TRUE(row["loss"].is_null());
+  EXPECT_TRUE(row["grad_norm"].is_null());
+  EXPECT_NE(csv_row(record).find(",nan,"), std::string::npos);
+}
+
+TEST_F(Metrics, ARunResumedAtAnyStepLeavesTheSameFilesAsOneNeverStopped) {
+  run(1, 20, 0);
+  const std::string jsonl = text("metrics.jsonl"), csv = text("metrics.csv");
+  for (int64_t checkpoint = 0; checkpoint <= 12; ++checkpoint) {
+    run(1, 12, 0);  // a fresh start forgets the run before
+    run(checkpoint + 1, 20, checkpoint);
+    EXPECT_EQ(text("metrics.jsonl"), jsonl) << checkpoint;
+    EXPECT_EQ(text("metrics.csv"), csv) << checkpoint;
+  }
+}
+
+TEST_F(Metrics, AHalfWrittenLastRowIsDropped) {
+  run(1, 20, 0);
+  const std::string jsonl = text("metrics.jsonl"), csv = text("metrics.csv");
+  run(1, 10, 0);
+  append("metrics.jsonl", jsonl_row(at_step(9)).substr(0, 30));
+  append("metrics.csv", "1");
+  run(11, 20, 10);
+  EXPECT_EQ(text("metrics.jsonl"), jsonl);
+  EXPECT_EQ(text("metrics.csv"), csv);
+}
+
+TEST_F(Metrics, BlocksOfZerosThatAPowerCutLeavesAreDropped) {
+  run(1, 10, 0);
+  const std::string jsonl = text("metrics.jsonl"), csv = text("metrics.csv");
+  append("metrics.jsonl", std::string(100, '\0') + "\n");
+  append("metrics.csv", std::string(100, '\0') + "\n");
+  run(11, 10, 10);
+  EXPECT_EQ(text("metrics.jsonl"), jsonl);
+  EXPECT_EQ(text("metrics.csv"), csv);
+}
+
+TEST_F(Metrics, AStepTwiceIsABug) {
+  MetricsLog log(run_dir.path(), {}, 10);
+  EXPECT_THROW(log.write(at_step(10)), BugError);
+  log.write(at_step(11));
+  EXPECT_THROW(log.write(at_step(11)), BugError);
+}
+
+TEST_F(Metrics, FilesThatWereNotAskedForAreNotMade) {
+  MetricsLog(run_dir.path(), {.jsonl = true, .csv = false}, 0).write(at_step(1));
+  EXPECT_FALSE(std::filesystem::exists(run_dir.path() / "metrics.csv"));
+  EXPECT_TRUE(std::filesystem::exists(run_dir.path() / "metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace tandem

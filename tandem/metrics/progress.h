@@ -1,0 +1,50 @@
+// What the user watches while training: on a terminal one line that rewrites itself, elsewhere (a file, a
+// pipe, CI) a plain line now and then.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tandem/metrics/step_record.h"
+
+namespace tandem {
+
+// The line's text. It drops its least important parts, the bar first, to stay within `width` columns.
+std::string progress_line(const StepRecord& record, int64_t total_steps, double seconds_left, int width);
+
+class Progress {
+ public:
+  struct Options {
+    std::FILE* out = stderr;
+    std::optional<bool> terminal;  // decided by `out` when not given
+    double every_s = 10;           // plain lines: at most this long between two ...
+    int64_t every_steps = 0;       // ... or this many steps, where that is given
+  };
+  Progress(int64_t total_steps, Options options);
+  explicit Progress(int64_t total_steps) : Progress(total_steps, Options{}) {}
+  ~Progress();  // leaves the cursor on a line of its own
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(const StepRecord& record);
+  void message(std::string_view line);  // a line above the progress line, kept on screen
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double seconds_left(const StepRecord& record, Clock::time_point now);
+  void draw(const StepRecord& record, double left);
+
+  int64_t total_steps_;
+  Options options_;
+  bool terminal_;
+  bool on_line_ = false;  // the cursor stands behind a progress line
+  std::optional<Clock::time_point> first_time_;
+  int64_t first_step_ = 0;
+  Clock::time_point last_shown_;
+  int64_t last_shown_step_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,42 @@
+// What is known of one training step, and its row in metrics.jsonl and metrics.csv.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tandem {
+
+struct StepRecord {
+  int64_t step = 0;  // from 1
+  int64_t epoch = 0;
+  float loss = 0;
+  float lr = 0;
+  float grad_norm = 0;
+  float loss_scale = 1;
+  int64_t tokens = 0;  // trained on so far, this step included
+  double tokens_per_s = 0;
+  double step_ms = 0;
+  double data_wait_ms = 0;
+  int64_t rss_bytes = 0;
+  int64_t device_bytes = 0;
+  double mfu = 0;                  // fraction of the peak, 0 to 1
+  std::string time;                // ISO 8601; filled in when empty
+  std::optional<float> eval_loss;  // where this step was followed by an evaluation
+  std::optional<float> eval_accuracy;
+};
+
+// Floats have the fewest digits that give back the same float; what is not finite is null, or nan and inf.
+std::string jsonl_row(const StepRecord& record);
+std::string csv_row(const StepRecord& record);
+std::string_view csv_header();
+
+// The double that a float's shortest digits stand for: JSON then shows 0.1f as 0.1, and gives back 0.1f.
+double shortest_double(float value);
+
+// The step of a row written by the two above; nothing when the line is not such a row.
+std::optional<int64_t> jsonl_step(std::string_view line);
+std::optional<int64_t> csv_step(std::string_view line);
+
+}  // namespace tandem

@@ -1,0 +1,93 @@
+#include "tandem/metrics/summary.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tandem/base/file.h"
+#include "tandem/base/system.h"
+#include "tandem/base/units.h"
+#include "tandem/metrics/step_record.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double number(float value) { return shortest_double(value); }
+double number(double value) { return value; }
+
+template <typename T>
+void put(Json& object, const char* key, const std::optional<T>& value) {
+  if (value) object[key] = number(*value);
+}
+
+int64_t total(const std::vector<std::pair<std::string, int64_t>>& parts) {
+  int64_t bytes = 0;
+  for (const auto& part : parts) bytes += part.second;
+  return bytes;
+}
+
+}  // namespace
+
+void write_summary(const std::filesystem::path& run_dir, const Summary& summary) {
+  Json object;  // numbers that are not finite become null
+  object["steps"] = summary.steps;
+  object["final_loss"] = number(summary.final_loss);
+  put(object, "eval_loss", summary.eval_loss);
+  put(object, "eval_accuracy", summary.eval_accuracy);
+  put(object, "loss_floor", summary.loss_floor);
+  put(object, "best_accuracy", summary.best_accuracy);
+  object["tokens_per_s"] = number(summary.tokens_per_s);
+  put(object, "mfu", summary.mfu);
+  object["peak_rss_bytes"] = summary.peak_rss_bytes;
+  object["peak_device_bytes"] = summary.peak_device_bytes;
+  Json& planned = object["planned_bytes"] = Json::object();
+  for (const auto& [category, bytes] : summary.planned_bytes) planned[category] = bytes;
+  object["wall_s"] = number(summary.wall_s);
+  object["first_step_s"] = number(summary.first_step_s);
+  object["world_size"] = summary.world_size;
+  object["strategy"] = summary.strategy;
+  object["precision"] = summary.precision;
+  object["hostname"] = summary.hostname.empty() ? hostname() : summary.hostname;
+  object["hardware"] = summary.hardware.empty() ? hardware_description() : summary.hardware;
+  write_atomically(run_dir / "summary.json",
+                   object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::string summary_table(const Summary& summary, const std::filesystem::path& run_dir) {
+  std::string table;
+  const auto row = [&](std::string_view key, const std::string& value) {
+    fmt::format_to(std::back_inserter(table), "  {:<14} {}\n", key, value);
+  };
+  row("steps", fmt::format("{} in {} (first after {})", summary.steps, format_duration(summary.wall_s),
+                           format_duration(summary.first_step_s)));
+  row("final loss", fmt::format("{:.4f}", summary.final_loss));
+  if (summary.eval_loss) {
+    std::string text = fmt::format("{:.4f}", *summary.eval_loss);
+    if (summary.loss_floor) {
+      text += fmt::format(" (floor {:.4f}, {:+.1f}%)", *summary.loss_floor,
+                          100 * (static_cast<double>(*summary.eval_loss) / *summary.loss_floor - 1));
+    }
+    row("eval loss", text);
+  }
+  if (summary.eval_accuracy) {
+    std::string text = fmt::format("{:.2f}%", 100 * *summary.eval_accuracy);
+    if (summary.best_accuracy) text += fmt::format(" (best possible {:.2f}%)", 100 * *summary.best_accuracy);
+    row("eval accuracy", text);
+  }
+  row("speed", fmt::format("{} tokens/s", format_count(summary.tokens_per_s)) +
+                   (summary.mfu ? fmt::format(", MFU {:.1f}%", 100 * *summary.mfu) : ""));
+  row("memory", fmt::format("{} planned, {} resident at most", format_bytes(total(summary.planned_bytes)),
+                            format_bytes(summary.peak_rss_bytes)) +
+                    (summary.peak_device_bytes > 0
+                         ? fmt::format(", {} on the device", format_bytes(summary.peak_device_bytes))
+                         : ""));
+  row("setup", fmt::format("{}, {}, world size {}", summary.precision, summary.strategy, summary.world_size));
+  row("hardware", summary.hardware.empty() ? hardware_description() : summary.hardware);
+  row("run directory", run_dir.string());
+  return table;
+}
+
+}  // namespace tandem

@@ -1,0 +1,48 @@
+#include "tandem/train/compile_config.h"
+
+#include "tandem/data/loader.h"
+#include "tandem/runtime/session.h"
+#include "tandem/train/model_state.h"
+#include "tandem/train/run_data.h"
+
+namespace tandem {
+
+int thread_count(const Config& config) {
+  return config.threads > 0 ? static_cast<int>(config.threads) : num_cores();
+}
+
+CompileOptions compile_options(const Config& config, const Backend& backend) {
+  CompileOptions options;
+  options.precision = precision_policy(config.precision);
+  options.optimizer = config.train.optimizer;
+  options.recompute = config.memory.recompute;
+  options.choose = choose_from(backend.kernels, thread_count(config));
+  return options;
+}
+
+HostLayout host_layout(const Config& config, const CompiledStep& step) {
+  HostLayout layout;
+  const SampleSpec spec = sample_spec(config.model);
+  layout.train_ring = loader_bytes(spec, train_loader_options(config));
+  layout.eval_ring = loader_bytes(spec, eval_loader_options(config));
+  layout.staging = config.checkpoint.async ? state_staging_bytes(step) : 0;
+  return layout;
+}
+
+CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model) {
+  const Graph forward = model(config.model, config.train.micro_batch);
+  if (options.recompute.kind != RecomputeKind::Auto) {
+    CompiledStep step = compile_step(forward, options);
+    step.sizes[static_cast<size_t>(Arena::Host)] = host_layout(config, step).total();
+    return step;
+  }
+  // What `auto` must fit includes the host arena, whose size no recomputation changes.
+  CompileOptions plain = options;
+  plain.recompute = {};
+  plain.observe = nullptr;
+  options.host_bytes = host_layout(config, compile_step(forward, plain)).total();
+  options.limit = memory_limit(config);
+  return compile_step(forward, options);
+}
+
+}  // namespace tandem

@@ -1,0 +1,32 @@
+// From a config to a compiled step on a backend: the one function that `plan`, `profile` and `train` share.
+#pragma once
+
+#include "tandem/compile/pipeline.h"
+#include "tandem/config/config.h"
+#include "tandem/models/model.h"
+#include "tandem/runtime/backend.h"
+
+namespace tandem {
+
+int thread_count(const Config& config);  // config.threads, or all cores
+
+CompileOptions compile_options(const Config& config, const Backend& backend);
+CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model = build_model);
+
+// How the host arena is divided: prefetch rings of the loaders, then the staging copy of the state from
+// which asynchronous checkpoints are written.
+struct HostLayout {
+  int64_t train_ring = 0;
+  int64_t eval_ring = 0;
+  int64_t staging = 0;
+  int64_t total() const { return train_ring + eval_ring + staging; }
+};
+HostLayout host_layout(const Config& config, const CompiledStep& step);
+
+int64_t memory_limit(const Config& config);  // memory.limit, or what the machine has
+
+// Throws PlanError naming the cheapest change that fits when the plan is over the limit.
+void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
+                 const BuildModel& model = build_model);
+
+}  // namespace tandem

@@ -1,0 +1,35 @@
+// What of a session belongs into a checkpoint, and back. A parameter is saved under its own name in fp32,
+// from its master copy where there is one, so that a checkpoint fits any precision; optimizer state and
+// running statistics go with it; gradients are zero between steps and are not saved.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tandem/checkpoint/manifest.h"
+#include "tandem/checkpoint/reader.h"
+#include "tandem/checkpoint/writer.h"
+#include "tandem/compile/executable.h"
+#include "tandem/runtime/session.h"
+
+namespace tandem {
+
+struct StateTensor {
+  std::string name;  // in the checkpoint
+  const Persistent* buffer;
+};
+std::vector<StateTensor> state_tensors(const CompiledStep& step);
+
+// Bytes of a staging copy of the state, for the host arena.
+int64_t state_staging_bytes(const CompiledStep& step);
+
+std::vector<TensorView> state_views(const Session& session);
+
+// The newest good checkpoint of a folder, or the one at a path, loaded into a training session.
+Latest restore_latest(Session& session, const std::filesystem::path& folder);
+Manifest restore(Session& session, const std::filesystem::path& checkpoint);
+
+// Weights only, into a forward-only session of any precision.
+void load_weights(Session& session, const Manifest& manifest);
+
+}  // namespace tandem

@@ -1,0 +1,51 @@
+#include "tandem/train/run_data.h"
+
+#include "tandem/data/open_dataset.h"
+
+namespace tandem {
+
+SampleSpec sample_spec(const ModelConfig& model) {
+  SampleSpec spec;
+  if (model.is_language_model()) {
+    spec.kind = SampleKind::Tokens;
+    spec.context = model.context;
+    spec.num_classes = model.vocab;
+  } else {
+    spec.kind = SampleKind::Images;
+    spec.height = spec.width = model.image_size;
+    spec.channels = model.channels;
+    spec.num_classes = model.classes;
+  }
+  return spec;
+}
+
+LoaderOptions train_loader_options(const Config& config) {
+  LoaderOptions options;
+  options.pass = Pass::Shuffled;
+  options.global_batch = config.train.batch;
+  options.micro_batch = config.train.micro_batch;
+  options.workers = config.data.workers;
+  options.prefetch = config.data.prefetch;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  return options;
+}
+
+LoaderOptions eval_loader_options(const Config& config) {
+  LoaderOptions options;
+  options.pass = Pass::Once;
+  options.global_batch = config.train.micro_batch;
+  options.micro_batch = config.train.micro_batch;
+  return options;
+}
+
+std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
+  DatasetOptions options;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.context = config.model.context;
+  options.image_size = config.model.image_size;
+  options.max_classes = config.model.is_language_model() ? config.model.vocab : config.model.classes;
+  options.tokenizer = config.data.tokenizer;
+  return open_dataset(split == Split::Train ? config.data.train : config.data.eval, split, options);
+}
+
+}  // namespace tandem

@@ -1,0 +1,19 @@
+// The data of a run as its config describes it.
+#pragma once
+
+#include <memory>
+
+#include "tandem/config/config.h"
+#include "tandem/data/dataset.h"
+#include "tandem/data/loader.h"
+
+namespace tandem {
+
+SampleSpec sample_spec(const ModelConfig& model);  // what a model takes
+
+LoaderOptions train_loader_options(const Config& config);
+LoaderOptions eval_loader_options(const Config& config);
+
+std::unique_ptr<Dataset> open_run_data(const Config& config, Split split);
+
+}  // namespace tandem

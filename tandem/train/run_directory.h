@@ -1,0 +1,35 @@
+// runs/<name>: where a run keeps what it writes.
+#pragma once
+
+#include <filesystem>
+
+#include "tandem/compile/executable.h"
+#include "tandem/config/config.h"
+
+namespace tandem {
+
+// What --resume-from-checkpoint said.
+struct ResumeFrom {
+  enum class Kind { Latest, None, Path } kind = Kind::Latest;
+  std::filesystem::path path;
+};
+ResumeFrom parse_resume(const std::string& text);
+
+class RunDirectory {
+ public:
+  // Starting over (Kind::None) moves an earlier run of that name aside, to <dir>.1, .2, ...: nothing is lost.
+  RunDirectory(std::filesystem::path path, const ResumeFrom& resume);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  const std::filesystem::path& moved_to() const { return moved_to_; }  // empty if nothing was moved
+
+  void write_config(const Config& config) const;
+  void write_plan(const CompiledStep& step) const;
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path moved_to_;
+};
+
+}  // namespace tandem

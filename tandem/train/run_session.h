@@ -1,0 +1,40 @@
+// Everything a config needs to run steps: data, threads, the compiled step in its arenas, loaders and the
+// step runner. Training, profiles and benchmarks start from here.
+#pragma once
+
+#include <memory>
+
+#include "tandem/data/dataset.h"
+#include "tandem/data/loader.h"
+#include "tandem/runtime/backend.h"
+#include "tandem/runtime/session.h"
+#include "tandem/train/compile_config.h"
+#include "tandem/train/step_runner.h"
+
+namespace tandem {
+
+class RunSession {
+ public:
+  // Throws PlanError when the plan does not fit, before any memory is taken. Weights are not initialised.
+  RunSession(const Config& config, const Backend& backend, const BuildModel& model = build_model);
+
+  Session& session() { return session_; }
+  Loader& loader() { return loader_; }
+  Loader& eval_loader() { return eval_loader_; }
+  StepRunner& runner() { return runner_; }
+  const Dataset& train_data() const { return *train_data_; }
+  const Dataset& eval_data() const { return *eval_data_; }
+  std::span<std::byte> staging() const;  // for asynchronous checkpoints; empty without them
+
+ private:
+  std::span<std::byte> host_part(int64_t offset, int64_t bytes) const;
+
+  std::unique_ptr<Dataset> train_data_, eval_data_;
+  ThreadPool pool_;
+  Session session_;
+  HostLayout host_;
+  Loader loader_, eval_loader_;
+  StepRunner runner_;
+};
+
+}  // namespace tandem

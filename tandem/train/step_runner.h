@@ -1,0 +1,43 @@
+// One optimizer step: the passes of a global batch, then the update. The same class drives training,
+// profiles and benchmarks.
+#pragma once
+
+#include "tandem/config/config.h"
+#include "tandem/data/loader.h"
+#include "tandem/runtime/session.h"
+#include "tandem/train/loss_scaler.h"
+
+namespace tandem {
+
+struct StepResult {
+  double loss = 0;  // mean over the targets of the global batch
+  double accuracy = 0;
+  double grad_norm = 0;  // before clipping
+  bool applied = true;   // false: gradients were not finite, the update was skipped
+  int64_t targets = 0;
+  int64_t epoch = 0;
+  double data_wait_s = 0;
+  double loss_scale = 1;  // used by this step
+};
+
+class StepRunner {
+ public:
+  StepRunner(const Config& config, Session& session, Loader& loader);
+
+  StepResult run(int64_t step);  // steps count from 1
+
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
+  LossScaler& scaler() { return scaler_; }
+
+ private:
+  void write_hyper(int64_t step);
+
+  const Config& config_;
+  Session& session_;
+  Loader& loader_;
+  LossScaler scaler_;
+  int64_t updates_ = 0;  // applied so far: Adam's bias correction counts these, not skipped steps
+};
+
+}  // namespace tandem

@@ -1,0 +1,284 @@
+#include "tandem/train/trainer.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tandem/base/system.h"
+#include "tandem/base/units.h"
+#include "tandem/checkpoint/writer.h"
+#include "tandem/compile/recompute.h"
+#include "tandem/config/enum_names.h"
+#include "tandem/config/print.h"
+#include "tandem/metrics/event_log.h"
+#include "tandem/metrics/metrics_log.h"
+#include "tandem/metrics/progress.h"
+#include "tandem/metrics/summary.h"
+#include "tandem/train/evaluate.h"
+#include "tandem/train/interrupt.h"
+#include "tandem/train/lr_schedule.h"
+#include "tandem/train/model_state.h"
+#include "tandem/train/run_session.h"
+
+namespace tandem {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Trainer {
+ public:
+  Trainer(const Config& config, const Backend& backend, const TrainOptions& options)
+      : config_(config),
+        backend_(backend),
+        options_(options),
+        run_(config, backend, options.model),
+        session_(run_.session()),
+        loader_(run_.loader()),
+        runner_(run_.runner()),
+        directory_(options.run_dir, options.resume),
+        events_(directory_.path()) {}
+
+  ExitCode run() {
+    directory_.write_config(config_);
+    directory_.write_plan(session_.step());
+    const int64_t resumed = start_state();
+    if (resumed >= config_.train.steps) {
+      std::fprintf(
+          stderr, "%s\n",
+          fmt::format("{}: already trained to step {}; raise train.steps to go on, or start over with "
+                      "--resume-from-checkpoint none",
+                      directory_.path().string(), resumed)
+              .c_str());
+      return ExitCode::Done;
+    }
+    MetricsLog metrics(directory_.path(), {.jsonl = config_.log.jsonl, .csv = config_.log.csv}, resumed);
+    CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
+                            &session_.pool());
+    Progress progress(config_.train.steps);
+    announce(progress, resumed);
+    InterruptListener interrupt;
+
+    int64_t saved = resumed;
+    for (int64_t step = resumed + 1; step <= config_.train.steps; ++step) {
+      const StepResult result = timed_step(step);
+      StepRecord record = record_of(step, result);
+      const bool last = step == config_.train.steps;
+      if (config_.train.eval_every > 0 && (step % config_.train.eval_every == 0 || last))
+        add_evaluation(record, progress);
+      metrics.write(record);
+      progress.update(record);
+      last_ = record;
+      if (!result.applied) {
+        events_.write("overflow", fmt::format("step {} skipped: gradients were not finite", step),
+                      {{"step", step}});
+      }
+      report_saves(writer, progress);
+      const int signal = interrupt.signal();
+      const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
+      if (due || signal != 0) {
+        metrics.sync();
+        save(writer, record, signal == 0);
+        saved = step;
+      }
+      if (signal != 0) {
+        writer.wait();
+        return interrupted(writer, progress, signal, saved);
+      }
+    }
+    writer.wait();
+    report_saves(writer, progress);
+    finish();
+    return ExitCode::Done;
+  }
+
+ private:
+  // Returns the step to go on from: 0 for a fresh start.
+  int64_t start_state() {
+    session_.initialize(static_cast<uint64_t>(config_.train.seed));
+    std::optional<Manifest> manifest;
+    if (options_.resume.kind == ResumeFrom::Kind::Path) {
+      manifest = restore(session_, options_.resume.path);
+    } else if (options_.resume.kind == ResumeFrom::Kind::Latest) {
+      Latest latest = restore_latest(session_, directory_.checkpoints());
+      for (const Skipped& bad : latest.skipped) {
+        std::fprintf(stderr, "%s\n",
+                     fmt::format("warning: skipped a bad checkpoint: {}", bad.reason).c_str());
+        events_.write("bad_checkpoint", bad.reason, {{"directory", bad.directory.string()}});
+      }
+      manifest = std::move(latest.manifest);
+    }
+    if (!manifest) return 0;
+    const CheckpointMeta& meta = manifest->meta;
+    runner_.set_updates(meta.scalars.at("updates").get<int64_t>());
+    runner_.scaler().restore(meta.scalars.at("loss_scaler"));
+    tokens_ = meta.scalars.at("tokens").get<int64_t>();
+    loader_.seek(meta.samples);
+    events_.write("resume", fmt::format("from step {}", meta.step),
+                  {{"step", meta.step}, {"checkpoint", manifest->directory.string()}});
+    return meta.step;
+  }
+
+  void announce(Progress& progress, int64_t resumed) {
+    const CompiledStep& step = session_.step();
+    const std::string what =
+        fmt::format("{} parameters, {}, recompute {}, {} planned, {} threads, {}",
+                    format_count(static_cast<double>(step.num_params)), name_of(config_.precision),
+                    recompute_name(step.recompute), format_bytes(total_bytes(step.sizes)),
+                    session_.pool().num_threads(), backend_.description);
+    progress.message(fmt::format("{}: {}", directory_.path().string(), what));
+    if (!directory_.moved_to().empty()) {
+      progress.message(fmt::format("an earlier run was moved to {}", directory_.moved_to().string()));
+    }
+    if (resumed > 0) progress.message(fmt::format("resumed from step {}", resumed));
+    if (const auto floor = run_.eval_data().loss_floor())
+      progress.message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
+    if (config_.model.family == Family::Resnet && config_.model.norm == ImageNorm::Batch &&
+        config_.accumulation() > 1) {
+      progress.message(
+          "warning: BatchNorm sees one micro-batch at a time; with accumulation its statistics are noisier "
+          "(model.norm=group avoids that)");
+    }
+    events_.write("start", what, {{"step", resumed}, {"device", backend_.name}});
+  }
+
+  StepResult timed_step(int64_t step) {
+    const double start = now_s();
+    const StepResult result = runner_.run(step);
+    step_s_ = now_s() - start;
+    if (first_step_s_ == 0) {
+      first_step_s_ = now_s() - options_.start_s;
+      peak_flops_ =
+          backend_.peak_flops(precision_policy(config_.precision).storage, session_.pool().num_threads());
+    } else {
+      train_s_ += step_s_;  // the first step warms caches; it does not count for the mean speed
+      train_targets_ += result.targets;
+    }
+    tokens_ += result.targets;
+    return result;
+  }
+
+  StepRecord record_of(int64_t step, const StepResult& result) const {
+    StepRecord record;
+    record.step = step;
+    record.epoch = result.epoch;
+    record.loss = static_cast<float>(result.loss);
+    record.lr = static_cast<float>(learning_rate(config_.train, step));
+    record.grad_norm = static_cast<float>(result.grad_norm);
+    record.loss_scale = static_cast<float>(result.loss_scale);
+    record.tokens = tokens_;
+    record.tokens_per_s = static_cast<double>(result.targets) / step_s_;
+    record.step_ms = step_s_ * 1e3;
+    record.data_wait_ms = result.data_wait_s * 1e3;
+    record.rss_bytes = rss_bytes();
+    record.mfu = model_flops() / step_s_ / peak_flops_;
+    return record;
+  }
+
+  double model_flops() const {
+    return static_cast<double>(session_.step().model_flops) * static_cast<double>(config_.accumulation());
+  }
+
+  void add_evaluation(StepRecord& record, Progress& progress) {
+    const EvalResult result =
+        evaluate(session_, run_.eval_loader(), config_.data.eval_samples, config_.train.micro_batch);
+    record.eval_loss = static_cast<float>(result.loss);
+    if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(result.accuracy);
+    events_.write(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});
+    progress.message(record.eval_accuracy
+                         ? fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f}", record.step, result.loss,
+                                       result.accuracy)
+                         : fmt::format("step {}: eval loss {:.4f}", record.step, result.loss));
+  }
+
+  void save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async) {
+    CheckpointMeta meta;
+    meta.step = record.step;
+    meta.epoch = record.epoch;
+    meta.samples = loader_.position();
+    meta.batch = config_.train.batch;
+    meta.loss = record.loss;
+    meta.metrics = {
+        {"tokens_per_s", record.tokens_per_s}, {"grad_norm", record.grad_norm}, {"lr", record.lr}};
+    if (record.eval_loss) meta.metrics["eval_loss"] = *record.eval_loss;
+    meta.config = to_json(config_);
+    meta.scalars = {{"seed", config_.train.seed},
+                    {"updates", runner_.updates()},
+                    {"tokens", tokens_},
+                    {"loss_scaler", runner_.scaler().state()}};
+    const bool async = config_.checkpoint.async && may_be_async;
+    writer.save(meta, state_views(session_), async ? run_.staging() : std::span<std::byte>{});
+  }
+
+  void report_saves(CheckpointWriter& writer, Progress& progress) {
+    for (const SaveReport& report : writer.poll()) {
+      events_.write("checkpoint", report.directory.filename().string(),
+                    {{"step", report.step},
+                     {"bytes", report.bytes},
+                     {"snapshot_s", report.snapshot_s},
+                     {"write_s", report.write_s}});
+      if (!report.warning.empty()) progress.message("warning: " + report.warning);
+    }
+  }
+
+  ExitCode interrupted(CheckpointWriter& writer, Progress& progress, int signal, int64_t saved) {
+    report_saves(writer, progress);
+    events_.write("interrupt", signal == SIGINT ? "Ctrl-C" : "SIGTERM", {{"step", saved}});
+    progress.message(fmt::format("interrupted; step {} is saved in {}: start again to go on", saved,
+                                 directory_.checkpoints().string()));
+    return ExitCode::Interrupted;
+  }
+
+  void finish() {
+    Summary summary;
+    summary.steps = last_.step;
+    summary.final_loss = last_.loss;
+    summary.eval_loss = last_.eval_loss;
+    summary.eval_accuracy = last_.eval_accuracy;
+    summary.loss_floor = run_.eval_data().loss_floor();
+    summary.best_accuracy = run_.eval_data().best_accuracy();
+    summary.tokens_per_s = train_s_ > 0 ? static_cast<double>(train_targets_) / train_s_ : last_.tokens_per_s;
+    const double flops_per_target = model_flops() / static_cast<double>(std::max<int64_t>(1, last_targets()));
+    summary.mfu = summary.tokens_per_s * flops_per_target / peak_flops_;
+    summary.peak_rss_bytes = peak_rss_bytes();
+    for (int i = 0; i < kNumArenas; ++i) {
+      summary.planned_bytes.emplace_back(arena_name(static_cast<Arena>(i)),
+                                         session_.step().sizes[static_cast<size_t>(i)]);
+    }
+    summary.wall_s = now_s() - options_.start_s;
+    summary.first_step_s = first_step_s_;
+    summary.strategy = std::string(name_of(config_.parallel.strategy));
+    summary.precision = std::string(name_of(config_.precision));
+    write_summary(directory_.path(), summary);
+    events_.write("end", fmt::format("trained to step {}", last_.step), {{"step", last_.step}});
+    std::printf("%s\n", summary_table(summary, directory_.path()).c_str());
+  }
+
+  int64_t last_targets() const { return config_.train.batch * run_.train_data().spec().num_targets(); }
+
+  const Config& config_;
+  const Backend& backend_;
+  const TrainOptions& options_;
+  RunSession run_;
+  Session& session_;
+  Loader& loader_;
+  StepRunner& runner_;
+  RunDirectory directory_;
+  EventLog events_;
+
+  StepRecord last_;
+  int64_t tokens_ = 0;
+  double step_s_ = 0, first_step_s_ = 0, train_s_ = 0, peak_flops_ = 1;
+  int64_t train_targets_ = 0;
+};
+
+}  // namespace
+
+ExitCode train(const Config& config, const Backend& backend, const TrainOptions& options) {
+  return Trainer(config, backend, options).run();
+}
+
+}  // namespace tandem

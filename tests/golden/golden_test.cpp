@@ -1,0 +1,184 @@
+// 20 training steps against PyTorch's losses (make_golden.py): the whole compiled step, fast kernels,
+// optimizer and clipping, in fp32 to 1e-5 and in bf16 to 2e-2 relative.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tandem/base/rng.h"
+#include "tandem/compile/pipeline.h"
+#include "tandem/kernels/cpu/register.h"
+#include "tandem/models/model.h"
+#include "tandem/runtime/initialize.h"
+#include "tandem/runtime/session.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kSteps = 20;
+
+// Element i of the noise called `name`, in [-1, 1): `noise` of make_golden.py.
+float golden_noise(std::string_view name, uint64_t i) {
+  const uint64_t x = mix_bits(hash_name(name) + (i + 1) * 0x9e3779b97f4a7c15ull);
+  return static_cast<float>(static_cast<double>(x >> 40) * 0x1p-23 - 1.0);
+}
+
+int32_t golden_integer(std::string_view name, uint64_t i, int64_t limit) {
+  const double u = (static_cast<double>(golden_noise(name, i)) + 1.0) / 2.0;
+  return static_cast<int32_t>(
+      std::min<int64_t>(static_cast<int64_t>(u * static_cast<double>(limit)), limit - 1));
+}
+
+class GoldenRun {
+ public:
+  explicit GoldenRun(const nlohmann::json& golden)
+      : model_(model_config(golden["model"])),
+        batch_(golden["model"]["batch"].get<int64_t>()),
+        registry_(cpu::all_kernels()),
+        pool_(2),
+        session_(compile(golden["precision"] == "bf16" ? Precision::Bf16 : Precision::Fp32), registry_,
+                 pool_) {
+    session_.initialize(1);
+    for (const Persistent& item : session_.step().persistents) set_start(item);
+    session_.refresh_weights();
+  }
+
+  struct Result {
+    double loss;
+    double grad_norm;
+  };
+  Result step(int step) {
+    const Executable& pass = session_.step().pass;
+    const int64_t targets = write_batch(step % 2);
+    const float scale = 1.0f / static_cast<float>(targets);
+    session_.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
+    session_.run_pass();
+    const double nll = *reinterpret_cast<const double*>(session_.read(pass, "stats").data());
+    float hyper[kHyperSlots] = {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, static_cast<float>(step + 1), 1.0f, 1.0f};
+    session_.write(session_.step().update, "hyper", std::as_bytes(std::span(hyper)));
+    session_.run_update();
+    const auto* norm = reinterpret_cast<const double*>(session_.read(session_.step().update, "norm").data());
+    return {nll / static_cast<double>(targets), norm[0]};
+  }
+
+ private:
+  static ModelConfig model_config(const nlohmann::json& json) {
+    ModelConfig config;
+    const std::string family = json["family"];
+    config.family = family == "gpt2" ? Family::Gpt2 : family == "llama" ? Family::Llama : Family::Resnet;
+    config.width = json["width"];
+    if (family == "resnet") {
+      config.image_size = json["image_size"];
+      config.channels = json["channels"];
+      config.classes = json["classes"];
+      config.blocks = json["blocks"].get<std::vector<int64_t>>();
+      config.norm = json["norm"] == "group" ? ImageNorm::Group : ImageNorm::Batch;
+      config.groups = json["groups"];
+      return config;
+    }
+    config.layers = json["layers"];
+    config.heads = json["heads"];
+    config.kv_heads = json["kv_heads"];
+    config.context = json["context"];
+    config.vocab = json["vocab"];
+    config.ffn = json["ffn"];
+    config.tied = family == "gpt2";
+    config.qkv_bias = family == "gpt2";
+    return config;
+  }
+
+  CompiledStep compile(Precision precision) {
+    CompileOptions options;
+    options.precision = precision_policy(precision);
+    options.choose = choose_from(registry_, pool_.num_threads());
+    return compile_step(build_model(model_, batch_), options);
+  }
+
+  // The amplitude of each weight, as in make_golden.py.
+  double amplitude(std::string_view name, const Shape& shape) const {
+    if (name == "embed.weight" || name == "pos.weight") return 0.05;
+    if (model_.family != Family::Resnet) return 0.08;
+    if (shape.rank() == 4) return std::sqrt(2.0 / static_cast<double>(shape[1] * shape[2] * shape[3]));
+    return 0.3;
+  }
+
+  void set_start(const Persistent& item) {
+    const bool master = item.name.starts_with("master:");
+    const std::string name = master ? item.name.substr(7) : item.name;
+    const Persistent* weights = session_.step().find(name);
+    if (weights == nullptr || weights->slice.arena != Arena::Weights ||
+        name.find("running_") != std::string::npos)
+      return;
+    const Shape& shape = item.slice.type.shape;
+    std::vector<float> values(static_cast<size_t>(shape.elems()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float x = golden_noise(name, i);
+      if (shape.rank() == 1) {
+        values[i] = item.init == "ones" ? 1.0f + 0.1f * x : 0.02f * x;
+      } else {
+        values[i] = static_cast<float>(amplitude(name, shape)) * x;
+      }
+    }
+    round_to(session_.buffer(item), item.slice.type.dtype, std::as_bytes(std::span(values)));
+  }
+
+  int64_t write_batch(int index) {
+    const Executable& pass = session_.step().pass;
+    const std::string suffix = "." + std::to_string(index);
+    int64_t counted = 0;
+    for (const Binding& input : pass.inputs) {
+      const auto elems = static_cast<size_t>(input.slice.type.shape.elems());
+      if (input.name == "images") {
+        std::vector<float> values(elems);
+        for (size_t i = 0; i < elems; ++i) values[i] = golden_noise("images" + suffix, i);
+        session_.write(pass, "images", std::as_bytes(std::span(values)));
+      } else if (input.name == "tokens" || input.name == "targets") {
+        const bool tokens = model_.is_language_model();
+        std::vector<int32_t> ids(elems);
+        for (size_t i = 0; i < elems; ++i) {
+          ids[i] = golden_integer(input.name + suffix, i, tokens ? model_.vocab : model_.classes);
+          const bool tail = tokens && static_cast<int64_t>(i) % model_.context >= model_.context - 3;
+          if (input.name == "targets" && tail) ids[i] = -1;
+          if (input.name == "targets") counted += ids[i] >= 0 ? 1 : 0;
+        }
+        session_.write(pass, input.name, std::as_bytes(std::span(ids)));
+      }
+    }
+    return counted;
+  }
+
+  ModelConfig model_;
+  int64_t batch_;
+  KernelRegistry registry_;
+  ThreadPool pool_;
+  Session session_;
+};
+
+void compare(const std::string& name, double tolerance) {
+  std::ifstream file(std::string(TANDEM_GOLDEN_DIR) + "/" + name + ".json");
+  ASSERT_TRUE(file) << name;
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  GoldenRun run(golden);
+  for (int step = 0; step < kSteps; ++step) {
+    const GoldenRun::Result result = run.step(step);
+    const double loss = golden["losses"][static_cast<size_t>(step)],
+                 norm = golden["grad_norms"][static_cast<size_t>(step)];
+    EXPECT_NEAR(result.loss, loss, tolerance * loss) << name << " step " << step;
+    if (step == 0) {
+      EXPECT_NEAR(result.grad_norm, norm, 2 * tolerance * norm) << name;
+    }
+  }
+}
+
+TEST(Golden, Gpt2Fp32FollowsPyTorch) { compare("gpt2_fp32", 1e-5); }
+TEST(Golden, LlamaFp32FollowsPyTorch) { compare("llama_fp32", 1e-5); }
+TEST(Golden, ResnetFp32FollowsPyTorch) { compare("resnet_fp32", 1e-5); }
+TEST(Golden, ResnetWithGroupNormFp32FollowsPyTorch) { compare("resnet_group_fp32", 1e-5); }
+TEST(Golden, Gpt2Bf16FollowsPyTorch) { compare("gpt2_bf16", 2e-2); }
+TEST(Golden, LlamaBf16FollowsPyTorch) { compare("llama_bf16", 2e-2); }
+TEST(Golden, ResnetBf16FollowsPyTorch) { compare("resnet_bf16", 2e-2); }
+TEST(Golden, ResnetWithGroupNormBf16FollowsPyTorch) { compare("resnet_group_bf16", 2e-2); }
+
+}  // namespace
+}  // namespace tandem
