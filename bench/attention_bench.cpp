@@ -78,7 +78,8 @@ double best_seconds(Fn&& fn) {
 double peak_flops() {
   float sink[3] = {0.5f, 0.25f, 0.0f};
   double operations = 0;
-  const double seconds = best_seconds([&] { operations = HWY_DYNAMIC_DISPATCH(multiply_adds)(200'000, sink); });
+  const double seconds =
+      best_seconds([&] { operations = HWY_DYNAMIC_DISPATCH(multiply_adds)(200'000, sink); });
   return operations / seconds;
 }
 
@@ -122,7 +123,8 @@ double time_kernel(const char* name, Op op, std::vector<TensorArg> in, std::vect
 }
 
 void run_case(const Case& c, DType dtype, double peak) {
-  const Attrs attrs({{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"causal", int64_t{1}}, {"theta", 10000.0}});
+  const Attrs attrs(
+      {{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"causal", int64_t{1}}, {"theta", 10000.0}});
   const Buffer qkv(TensorType{dtype, {c.batch, c.tokens, (c.heads + 2 * c.kv_heads) * c.head_dim}});
   const Buffer dqkv(qkv.arg.type);
   const Buffer out(TensorType{dtype, {c.batch, c.tokens, c.heads * c.head_dim}});
@@ -130,16 +132,16 @@ void run_case(const Case& c, DType dtype, double peak) {
   const Buffer lse(TensorType{DType::F32, {c.batch, c.heads, c.tokens}});
   fill_random(qkv.arg, 1);
   fill_random(dout.arg, 2);
-  const double forward =
-      time_kernel("cpu.attention", Op::Attention, {qkv.arg}, {out.arg, lse.arg}, attrs);
+  const double forward = time_kernel("cpu.attention", Op::Attention, {qkv.arg}, {out.arg, lse.arg}, attrs);
   const double backward = time_kernel("cpu.attention_grad", Op::AttentionGrad,
                                       {dout.arg, qkv.arg, out.arg, lse.arg}, {dqkv.arg}, attrs);
   const double rope = time_kernel("cpu.rope", Op::Rope, {dqkv.arg}, {dqkv.arg}, attrs);
   const double work = 2.0 * static_cast<double>(c.batch * c.heads * c.tokens * c.tokens * c.head_dim);
-  fmt::print("{:<10} {:<5} forward {:8.3f} ms {:6.1f} GFLOP/s {:.3f} of peak | backward {:8.3f} ms {:6.1f} GFLOP/s "
-             "{:.3f} of peak | rope {:6.3f} ms\n",
-             c.name, dtype_name(dtype), forward * 1e3, work / forward * 1e-9, work / forward / peak, backward * 1e3,
-             2.5 * work / backward * 1e-9, 2.5 * work / backward / peak, rope * 1e3);
+  fmt::print(
+      "{:<10} {:<5} forward {:8.3f} ms {:6.1f} GFLOP/s {:.3f} of peak | backward {:8.3f} ms {:6.1f} GFLOP/s "
+      "{:.3f} of peak | rope {:6.3f} ms\n",
+      c.name, dtype_name(dtype), forward * 1e3, work / forward * 1e-9, work / forward / peak, backward * 1e3,
+      2.5 * work / backward * 1e-9, 2.5 * work / backward / peak, rope * 1e3);
 }
 
 }  // namespace

@@ -32,13 +32,13 @@ struct Case {
 // Rows are tokens: 16 x 256 for cpu-gpt, 8 x 256 for cpu-llama. Forward multiplies by a transposed [out, in]
 // weight, the input's gradient by the weight as it is, the weight's gradient has a transposed left operand.
 constexpr Case kCases[] = {
-    {"gpt qkv", 4096, 1152, 384, false, true},      {"gpt proj", 4096, 384, 384, false, true},
-    {"gpt up", 4096, 1536, 384, false, true},       {"gpt down", 4096, 384, 1536, false, true},
-    {"gpt head", 4096, 256, 384, false, true},      {"gpt d up", 4096, 384, 1536, false, false},
-    {"gpt d down", 4096, 1536, 384, false, false},  {"gpt d qkv", 4096, 384, 1152, false, false},
-    {"gpt dW up", 1536, 384, 4096, true, false},    {"gpt dW down", 384, 1536, 4096, true, false},
-    {"gpt dW proj", 384, 384, 4096, true, false},   {"llama qkv", 2048, 1024, 512, false, true},
-    {"llama gate_up", 2048, 2816, 512, false, true}, {"llama down", 2048, 512, 1408, false, true},
+    {"gpt qkv", 4096, 1152, 384, false, true},          {"gpt proj", 4096, 384, 384, false, true},
+    {"gpt up", 4096, 1536, 384, false, true},           {"gpt down", 4096, 384, 1536, false, true},
+    {"gpt head", 4096, 256, 384, false, true},          {"gpt d up", 4096, 384, 1536, false, false},
+    {"gpt d down", 4096, 1536, 384, false, false},      {"gpt d qkv", 4096, 384, 1152, false, false},
+    {"gpt dW up", 1536, 384, 4096, true, false},        {"gpt dW down", 384, 1536, 4096, true, false},
+    {"gpt dW proj", 384, 384, 4096, true, false},       {"llama qkv", 2048, 1024, 512, false, true},
+    {"llama gate_up", 2048, 2816, 512, false, true},    {"llama down", 2048, 512, 1408, false, true},
     {"llama d gate_up", 2048, 512, 2816, false, false}, {"llama dW gate_up", 2816, 512, 2048, true, false},
     {"llama head", 2048, 4096, 512, false, true},
 };
@@ -70,15 +70,18 @@ void blis_gemm(const Case& shape, const float* a, const float* b, float* c) {
   float one = 1, zero = 0;
   bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, shape.m, shape.n, shape.k, &one, const_cast<float*>(a),
                shape.trans_a ? 1 : shape.k, shape.trans_a ? shape.m : 1, const_cast<float*>(b),
-               shape.trans_b ? 1 : shape.n, shape.trans_b ? shape.k : 1, &zero, c, shape.n, 1, nullptr, &runtime);
+               shape.trans_b ? 1 : shape.n, shape.trans_b ? shape.k : 1, &zero, c, shape.n, 1, nullptr,
+               &runtime);
 }
 #endif
 
 void bench(const Case& shape, DType dtype, double peak) {
   const auto [name, m, n, k, trans_a, trans_b] = shape;
-  std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n)), c(static_cast<size_t>(m * n));
+  std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n)),
+      c(static_cast<size_t>(m * n));
   for (std::vector<float>* values : {&a, &b}) {
-    for (size_t i = 0; i < values->size(); ++i) (*values)[i] = static_cast<float>(i * 2654435761u % 1024) / 512 - 1;
+    for (size_t i = 0; i < values->size(); ++i)
+      (*values)[i] = static_cast<float>(i * 2654435761u % 1024) / 512 - 1;
   }
   if (dtype == DType::BF16) {
     for (std::vector<float>* values : {&a, &b}) {
@@ -111,11 +114,14 @@ void bench(const Case& shape, DType dtype, double peak) {
 #endif
   }
   const double flops = 2e-9 * static_cast<double>(m * n * k);
-  const auto gflops = [&](const std::vector<double>& times) { return times.empty() ? 0 : flops / median(times); };
-  fmt::print("{:<17}{:>5} x{:>5} x{:>5} {}{} {:>8.1f} {:>6.3f} {:>9.1f} {:>6.3f} {:>7.2f} {:>9.1f} {:>6.3f}\n", name, m, n,
-             k, trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', gflops(ours), gflops(ours) / peak, gflops(blis),
-             gflops(blis) / peak, blis.empty() ? 0 : gflops(ours) / gflops(blis), gflops(ours2),
-             gflops(ours2) / gflops(ours));
+  const auto gflops = [&](const std::vector<double>& times) {
+    return times.empty() ? 0 : flops / median(times);
+  };
+  fmt::print(
+      "{:<17}{:>5} x{:>5} x{:>5} {}{} {:>8.1f} {:>6.3f} {:>9.1f} {:>6.3f} {:>7.2f} {:>9.1f} {:>6.3f}\n", name,
+      m, n, k, trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', gflops(ours), gflops(ours) / peak, gflops(blis),
+      gflops(blis) / peak, blis.empty() ? 0 : gflops(ours) / gflops(blis), gflops(ours2),
+      gflops(ours2) / gflops(ours));
 }
 
 }  // namespace
@@ -124,12 +130,14 @@ int main(int argc, char** argv) {
   const bool bf16 = argc > 1 && std::string_view(argv[1]) == "--bf16";
   const DType dtype = bf16 ? DType::BF16 : DType::F32;
   const double peak = bf16 ? measure_peak_bf16(selected_isa()) : measure_peak_f32(selected_isa());
-  fmt::print("{} on {}: peak of one core {:.1f} GFLOP/s\n", dtype_name(dtype), isa_name(selected_isa()), peak);
-  fmt::print("{:<17}{:<23} {:>7} {:>6} {:>9} {:>6} {:>7} {:>9} {:>6}\n", "product", "    m      n      k op", "ours",
-             "/peak", "BLIS", "/peak", "ratio", "2 threads", "scale");
+  fmt::print("{} on {}: peak of one core {:.1f} GFLOP/s\n", dtype_name(dtype), isa_name(selected_isa()),
+             peak);
+  fmt::print("{:<17}{:<23} {:>7} {:>6} {:>9} {:>6} {:>7} {:>9} {:>6}\n", "product", "    m      n      k op",
+             "ours", "/peak", "BLIS", "/peak", "ratio", "2 threads", "scale");
   if (argc - bf16 == 6) {
     char** at = argv + 1 + bf16;
-    bench({"", std::atoll(at[0]), std::atoll(at[1]), std::atoll(at[2]), std::atoi(at[3]) != 0, std::atoi(at[4]) != 0},
+    bench({"", std::atoll(at[0]), std::atoll(at[1]), std::atoll(at[2]), std::atoi(at[3]) != 0,
+           std::atoi(at[4]) != 0},
           dtype, peak);
     return 0;
   }

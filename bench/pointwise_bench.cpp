@@ -34,7 +34,8 @@ Buffer allocate(size_t bytes) {
   return Buffer(static_cast<std::byte*>(memory));
 }
 
-// Owns the memory of one call. Inputs hold small numbers near 1 of their type; ids are spread over the vocabulary.
+// Owns the memory of one call. Inputs hold small numbers near 1 of their type; ids are spread over the
+// vocabulary.
 class BenchCall {
  public:
   BenchCall(const KernelRegistry& registry, Op op, std::vector<TensorType> in, std::vector<TensorType> out,
@@ -45,7 +46,8 @@ class BenchCall {
     const int64_t vocab = op == Op::Embedding ? in[1].shape[0] : in[0].shape[0];
     for (const TensorType& type : in) in_.push_back(make(type, vocab));
     for (size_t k = 0; k < out.size(); ++k) {
-      out_.push_back(shares[k] < 0 ? make(out[k], vocab) : TensorArg{in_[static_cast<size_t>(shares[k])].data, out[k]});
+      out_.push_back(shares[k] < 0 ? make(out[k], vocab)
+                                   : TensorArg{in_[static_cast<size_t>(shares[k])].data, out[k]});
     }
     const size_t bytes = kernel_->workspace == nullptr ? 0 : kernel_->workspace(call, num_threads);
     workspace_ = {own(bytes), bytes};
@@ -65,7 +67,9 @@ class BenchCall {
         case DType::F32: arg.as<float>()[i] = value; break;
         case DType::BF16: arg.as<BFloat16>()[i] = to_bfloat16(value); break;
         case DType::F16: arg.as<Half>()[i] = to_half(value); break;
-        default: arg.as<int32_t>()[i] = static_cast<int32_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
+        default:
+          arg.as<int32_t>()[i] =
+              static_cast<int32_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
       }
     }
     return arg;
@@ -92,7 +96,8 @@ double seconds(const std::function<void()>& run) {
 
 class Bench {
  public:
-  Bench(int num_threads, std::string wanted) : pool_(num_threads), stream_(pool_), wanted_(std::move(wanted)) {
+  Bench(int num_threads, std::string wanted)
+      : pool_(num_threads), stream_(pool_), wanted_(std::move(wanted)) {
     cpu::add_norm_kernels(registry_);
     cpu::add_pointwise_kernels(registry_);
     cpu::add_embedding_kernels(registry_);
@@ -100,10 +105,11 @@ class Bench {
   }
 
   // `moved` counts the large tensors read or written.
-  void report(Op op, std::vector<TensorType> in, std::vector<TensorType> out, std::vector<int> shares, Attrs attrs,
-              double moved) {
+  void report(Op op, std::vector<TensorType> in, std::vector<TensorType> out, std::vector<int> shares,
+              Attrs attrs, double moved) {
     if (op_name(op).find(wanted_) == std::string_view::npos) return;
-    BenchCall call(registry_, op, std::move(in), std::move(out), std::move(shares), std::move(attrs), pool_.num_threads());
+    BenchCall call(registry_, op, std::move(in), std::move(out), std::move(shares), std::move(attrs),
+                   pool_.num_threads());
     const double copy = copy_rate();
     const double rate = moved * static_cast<double>(unit_.bytes()) / seconds([&] { call.run(stream_); });
     fmt::print("  {:24} {:7.1f} GB/s  {:5.2f} of copy\n", call.name(), rate / 1e9, rate / copy);
@@ -138,9 +144,13 @@ class Bench {
     for (const int64_t vocab : {256, 50304}) {
       const TensorType table{storage, {vocab, width}}, grad{DType::F32, {vocab, width}};
       report(Op::Embedding, {ids, table, {storage, {rows / 8, width}}}, {y}, {-1}, {}, 2);
-      report(Op::EmbeddingGrad, {grad, ids, y}, {grad}, {0}, {}, vocab == 256 ? 1 : storage == DType::F32 ? 3 : 5);
+      report(Op::EmbeddingGrad, {grad, ids, y}, {grad}, {0}, {},
+             vocab == 256            ? 1
+             : storage == DType::F32 ? 3
+                                     : 5);
     }
-    report(Op::PositionGrad, {{DType::F32, {rows / 8, width}}, y}, {{DType::F32, {rows / 8, width}}}, {0}, {}, 1);
+    report(Op::PositionGrad, {{DType::F32, {rows / 8, width}}, y}, {{DType::F32, {rows / 8, width}}}, {0}, {},
+           1);
   }
 
  private:

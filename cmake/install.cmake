@@ -3,11 +3,11 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(layers base config ir models compile runtime kernels_cpu data checkpoint metrics train)
+set(layers base config ir models compile runtime kernels_cpu kernels_cuda data checkpoint metrics train)
 add_library(tandem_library INTERFACE)
 set_target_properties(tandem_library PROPERTIES EXPORT_NAME tandem)
 list(TRANSFORM layers PREPEND tandem_ OUTPUT_VARIABLE layer_targets)
-target_link_libraries(tandem_library INTERFACE tandem_train tandem_kernels_cpu)
+target_link_libraries(tandem_library INTERFACE tandem_train tandem_kernels_cpu tandem_kernels_cuda)
 
 install(TARGETS tandem_library ${layer_targets} EXPORT tandemTargets)
 install(TARGETS tandem)

@@ -10,8 +10,8 @@ namespace tandem {
 
 enum class DType : uint8_t { F32, BF16, F16, F64, I32, U8 };
 
-std::string_view dtype_name(DType dtype);      // "f32", "bf16", ...
-DType parse_dtype(std::string_view name);      // throws ConfigError on an unknown name
+std::string_view dtype_name(DType dtype);  // "f32", "bf16", ...
+DType parse_dtype(std::string_view name);  // throws ConfigError on an unknown name
 constexpr int64_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::F64: return 8;

@@ -10,7 +10,14 @@
 
 namespace tandem {
 
-enum class ExitCode : int { Done = 0, Failed = 1, BadUsage = 2, DoesNotFit = 3, BadData = 4, Interrupted = 75 };
+enum class ExitCode : int {
+  Done = 0,
+  Failed = 1,
+  BadUsage = 2,
+  DoesNotFit = 3,
+  BadData = 4,
+  Interrupted = 75
+};
 
 class Error : public std::runtime_error {
  public:
@@ -30,12 +37,12 @@ class TypedError : public Error {
       : Error(kCode, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-using ConfigError = TypedError<ExitCode::BadUsage, 0>;    // config file, flag or --set
-using PlanError = TypedError<ExitCode::DoesNotFit, 1>;    // does not fit in memory
-using DataError = TypedError<ExitCode::BadData, 2>;       // data set or checkpoint contents
-using IoError = TypedError<ExitCode::Failed, 3>;          // disk, file system
-using CommError = TypedError<ExitCode::Failed, 4>;        // a peer or the network
-using DeviceError = TypedError<ExitCode::Failed, 5>;      // CPU or GPU lacks or refuses something
+using ConfigError = TypedError<ExitCode::BadUsage, 0>;  // config file, flag or --set
+using PlanError = TypedError<ExitCode::DoesNotFit, 1>;  // does not fit in memory
+using DataError = TypedError<ExitCode::BadData, 2>;     // data set or checkpoint contents
+using IoError = TypedError<ExitCode::Failed, 3>;        // disk, file system
+using CommError = TypedError<ExitCode::Failed, 4>;      // a peer or the network
+using DeviceError = TypedError<ExitCode::Failed, 5>;    // CPU or GPU lacks or refuses something
 
 // A bug in Tandem itself.
 class BugError : public std::logic_error {
@@ -48,9 +55,9 @@ class BugError : public std::logic_error {
 }  // namespace tandem
 
 // TANDEM_CHECK(condition) or TANDEM_CHECK(condition, "format {}", value).
-#define TANDEM_CHECK(condition, ...)                                                          \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]]                                                            \
+#define TANDEM_CHECK(condition, ...)                                                             \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]]                                                               \
       ::tandem::fail_check(__FILE__, __LINE__, #condition, ::tandem::check_detail(__VA_ARGS__)); \
   } while (false)
 

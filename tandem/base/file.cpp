@@ -16,7 +16,8 @@ namespace {
 
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+  Descriptor(const std::filesystem::path& path, int flags)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
     if (fd_ < 0) throw IoError("{}: cannot open: {}", path.string(), std::strerror(errno));
   }
   ~Descriptor() { ::close(fd_); }
@@ -44,7 +45,8 @@ std::string read_text(const std::filesystem::path& path) {
   while (done < text.size()) {
     const ssize_t n = ::read(file.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw IoError("{}: cannot read: {}", path.string(), n < 0 ? std::strerror(errno) : "file shrank");
+    if (n <= 0)
+      throw IoError("{}: cannot read: {}", path.string(), n < 0 ? std::strerror(errno) : "file shrank");
     done += static_cast<size_t>(n);
   }
   return text;
@@ -52,7 +54,8 @@ std::string read_text(const std::filesystem::path& path) {
 
 void sync_directory(const std::filesystem::path& directory) {
   const Descriptor handle(directory.empty() ? std::filesystem::path(".") : directory, O_RDONLY | O_DIRECTORY);
-  if (::fsync(handle.get()) != 0) throw IoError("{}: cannot sync: {}", directory.string(), std::strerror(errno));
+  if (::fsync(handle.get()) != 0)
+    throw IoError("{}: cannot sync: {}", directory.string(), std::strerror(errno));
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {

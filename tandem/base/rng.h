@@ -17,8 +17,8 @@ class Rng {
 
   std::array<uint32_t, 4> block(uint64_t counter) const;
   uint32_t bits(uint64_t n) const { return block(n / 4)[n % 4]; }
-  uint64_t below(uint64_t n, uint64_t limit) const;  // uniform in [0, limit), limit < 2^32
-  float uniform(uint64_t n) const;                   // [0, 1), 24 bits
+  uint64_t below(uint64_t n, uint64_t limit) const;        // uniform in [0, limit), limit < 2^32
+  float uniform(uint64_t n) const;                         // [0, 1), 24 bits
   void normals(uint64_t block_index, float out[4]) const;  // four standard normals (Box-Muller)
 
  private:

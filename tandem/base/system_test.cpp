@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <regex>
+#include <string>
 
 #include "tandem/base/error.h"
 
@@ -63,9 +63,11 @@ TEST(System, FreeDiskSpaceOfAMissingPathIsAnErrorThatNamesIt) {
 }
 
 TEST(System, TimeIsIso8601InUtc) {
-  EXPECT_TRUE(
-      std::regex_match(utc_time(), std::regex(R"(20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d\.\d{3}Z)")))
-      << utc_time();
+  const std::string time = utc_time();
+  std::string pattern = time;
+  for (char& c : pattern) c = c >= '0' && c <= '9' ? '0' : c;
+  EXPECT_EQ(pattern, "0000-00-00T00:00:00.000Z") << time;
+  EXPECT_GE(time, "2025");
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ class ThreadPool {
   template <typename Fn>
   void parallel_for(int64_t num_tasks, Fn&& fn) {
     using Callable = std::remove_reference_t<Fn>;
-    run(num_tasks, [](void* context, int64_t task, int worker) { (*static_cast<Callable*>(context))(task, worker); },
+    run(
+        num_tasks,
+        [](void* context, int64_t task, int worker) { (*static_cast<Callable*>(context))(task, worker); },
         const_cast<void*>(static_cast<const void*>(&fn)));
   }
 

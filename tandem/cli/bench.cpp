@@ -44,6 +44,7 @@ void add_bench(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
+      const int64_t idle_rss = rss_bytes();  // the program and its libraries, before any planned memory
       RunSession run(config, backend);
       run.session().initialize(static_cast<uint64_t>(config.train.seed));
       const int threads = run.session().pool().num_threads();
@@ -69,6 +70,12 @@ void add_bench(CLI::App& app, Action& action) {
       const double step_s = median(seconds), peak = *std::max_element(peaks.begin(), peaks.end());
       const double flops =
           static_cast<double>(run.session().step().model_flops) * static_cast<double>(config.accumulation());
+      nlohmann::json planned, allocated;
+      for (int i = 0; i < kNumArenas; ++i) {
+        const auto arena = static_cast<Arena>(i);
+        planned[std::string(arena_name(arena))] = run.session().step().sizes[static_cast<size_t>(i)];
+        allocated[std::string(arena_name(arena))] = run.session().allocated_bytes(arena);
+      }
       const nlohmann::json row = {{"workload", config.name},
                                   {"precision", name_of(config.precision)},
                                   {"threads", threads},
@@ -83,6 +90,9 @@ void add_bench(CLI::App& app, Action& action) {
                                   {"start_overhead_s", overhead_s},
                                   {"loss", loss},
                                   {"planned_bytes", total_bytes(run.session().step().sizes)},
+                                  {"planned", planned},
+                                  {"allocated", allocated},
+                                  {"idle_rss_bytes", idle_rss},
                                   {"peak_rss_bytes", peak_rss_bytes()},
                                   {"hardware", hardware_description()}};
       if (flags->json) {

@@ -3,8 +3,9 @@
 #include <cstdio>
 
 #include "tandem/cli/command.h"
-#include "tandem/config/nearest.h"
+#include "tandem/base/nearest.h"
 #include "tandem/kernels/cpu/cpu_features.h"
+#include "tandem/kernels/cuda/devices.h"
 
 namespace tandem::cli {
 namespace {
@@ -29,6 +30,15 @@ std::string explain_extra(const CLI::App& app, const std::string& word) {
                      nearest(word, views), where);
 }
 
+std::string version() {
+  std::string cuda = "cuda not built";
+  if (cuda::is_built()) {
+    const std::vector<cuda::Device> devices = cuda::devices();
+    cuda = fmt::format("cuda {}, {}", cuda::build_version(), devices.empty() ? "no GPU" : devices.front().name);
+  }
+  return fmt::format("tandem {} (cpu {}; {})", TANDEM_VERSION, cpu::isa_name(cpu::selected_isa()), cuda);
+}
+
 int usage_error(const std::string& message) {
   std::fprintf(stderr, "tandem: error: %s\n", message.c_str());
   return static_cast<int>(ExitCode::BadUsage);
@@ -41,10 +51,7 @@ int run(int argc, char** argv) {
       "Tandem: a training system for transformers and CNNs. A step is compiled once; planning,\n"
       "running and resuming all use that same compiled step.",
       "tandem");
-  app.set_version_flag("--version", [] {
-    return fmt::format("tandem {} (cpu {}, cuda not built)", TANDEM_VERSION,
-                       cpu::isa_name(cpu::selected_isa()));
-  });
+  app.set_version_flag("--version", version);
   app.require_subcommand(0, 1);
   app.footer("Example:\n  tandem train configs/quickstart.yaml");
   add_train(app, action);

@@ -6,7 +6,7 @@
 #include "tandem/base/units.h"
 #include "tandem/cli/command.h"
 #include "tandem/compile/recompute.h"
-#include "tandem/config/nearest.h"
+#include "tandem/base/nearest.h"
 #include "tandem/ir/text.h"
 #include "tandem/train/compile_config.h"
 

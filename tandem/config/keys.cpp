@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tandem/config/nearest.h"
+#include "tandem/base/nearest.h"
 
 namespace tandem {
 namespace {

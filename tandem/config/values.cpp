@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "tandem/config/nearest.h"
+#include "tandem/base/nearest.h"
 
 namespace tandem {
 namespace {

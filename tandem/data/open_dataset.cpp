@@ -1,12 +1,10 @@
 #include "tandem/data/open_dataset.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 #include "tandem/base/error.h"
+#include "tandem/base/nearest.h"
 #include "tandem/data/shapes.h"
 #include "tandem/data/stories.h"
 #include "tandem/data/token_windows.h"
@@ -18,20 +16,6 @@ namespace {
 constexpr std::string_view kPrefix = "builtin:";
 constexpr std::string_view kBuiltins[] = {"builtin:stories", "builtin:shapes"};
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t swapped = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({swapped, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const DatasetOptions& options) {
   if (name == "builtin:stories") return std::make_unique<Stories>(options.context, split, options.seed);
   if (name == "builtin:shapes") {
@@ -41,10 +25,7 @@ std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const 
     }
     return std::make_unique<Shapes>(options.image_size, split, options.seed);
   }
-  const auto nearest = *std::min_element(std::begin(kBuiltins), std::end(kBuiltins), [&](auto a, auto b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
-  throw ConfigError("data '{}': no such built-in set; did you mean {}?", name, nearest);
+  throw ConfigError("data '{}': no such built-in set; did you mean {}?", name, nearest(name, kBuiltins));
 }
 
 std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const DatasetOptions& options) {

@@ -14,24 +14,15 @@ bool inside(int64_t shape, float x, float y) {
   const float ax = std::abs(x), ay = std::abs(y);
   const float r2 = x * x + y * y;
   switch (shape) {
-    case 0:
-      return r2 < 1.0f;  // circle
-    case 1:
-      return ax < 0.85f && ay < 0.85f;  // square
-    case 2:
-      return y < 0.85f && y > -0.95f && ax < 0.5f * (y + 0.95f) + 0.05f;  // triangle
-    case 3:
-      return (ax < 0.3f && ay < 1.0f) || (ay < 0.3f && ax < 1.0f);  // cross
-    case 4:
-      return r2 < 1.0f && r2 > 0.36f;  // ring
-    case 5:
-      return ax + ay < 1.0f;  // diamond
-    case 6:
-      return std::max(ax, ay) < 0.9f && std::max(ax, ay) > 0.55f;  // frame
-    case 7:
-      return r2 < 1.0f && (x - 0.5f) * (x - 0.5f) + y * y > 0.5f;  // crescent
-    case 8:
-      return ay < 0.95f && ax < 0.85f * ay + 0.05f;  // hourglass
+    case 0: return r2 < 1.0f;                                                   // circle
+    case 1: return ax < 0.85f && ay < 0.85f;                                    // square
+    case 2: return y < 0.85f && y > -0.95f && ax < 0.5f * (y + 0.95f) + 0.05f;  // triangle
+    case 3: return (ax < 0.3f && ay < 1.0f) || (ay < 0.3f && ax < 1.0f);        // cross
+    case 4: return r2 < 1.0f && r2 > 0.36f;                                     // ring
+    case 5: return ax + ay < 1.0f;                                              // diamond
+    case 6: return std::max(ax, ay) < 0.9f && std::max(ax, ay) > 0.55f;         // frame
+    case 7: return r2 < 1.0f && (x - 0.5f) * (x - 0.5f) + y * y > 0.5f;         // crescent
+    case 8: return ay < 0.95f && ax < 0.85f * ay + 0.05f;                       // hourglass
     default:
       return std::max(ax, ay) < 0.95f && std::min(std::abs(x - y), std::abs(x + y)) < 0.45f;  // saltire
   }

@@ -125,7 +125,7 @@ class GoldenRun {
 
   int64_t write_batch(int index) {
     const Executable& pass = session_.step().pass;
-    const std::string suffix = "." + std::to_string(index);
+    const std::string suffix = fmt::format(".{}", index);
     int64_t counted = 0;
     for (const Binding& input : pass.inputs) {
       const auto elems = static_cast<size_t>(input.slice.type.shape.elems());

@@ -1,6 +1,6 @@
 // Forward. A task is a (batch, key head, chunk of queries): it packs the keys, transposed, and the values it
 // needs once, then for each query head of the group and each block of 64 queries walks the keys in blocks
-// of 128, keeping a running maximum and sum for every query (the online softmax).
+// of 256, keeping a running maximum and sum for every query (the online softmax).
 #include "tandem/kernels/cpu/attention.h"
 
 #include <cmath>
@@ -79,17 +79,19 @@ HWY_ATTR void exponentiate(const ScoreBlock& block, const RowPrefetch& upcoming,
   }
 }
 
-HWY_ATTR void shrink_rows(const RunningSoftmax& state, int64_t rows, int64_t width, int64_t ld, float* values) {
+HWY_ATTR void shrink_rows(const RunningSoftmax& state, int64_t rows, int64_t width, int64_t ld,
+                          float* values) {
   const FloatTag d;
   for (int64_t i = 0; i < rows; ++i, values += ld) {
     const auto shrink = hn::Set(d, state.shrink[i]);
-    for (int64_t j = 0; j < width; j += kLanes) hn::Store(hn::Mul(hn::Load(d, values + j), shrink), d, values + j);
+    for (int64_t j = 0; j < width; j += kLanes)
+      hn::Store(hn::Mul(hn::Load(d, values + j), shrink), d, values + j);
   }
 }
 
 template <typename S>
 HWY_ATTR void forward_task(const AttentionShape& shape, int64_t task, const S* qkv, S* out, float* lse,
-                              float* scratch) {
+                           float* scratch) {
   const int64_t chunks = (shape.tokens + kQueryChunk - 1) / kQueryChunk;
   const int64_t chunk = task % chunks;
   const int64_t kv_head = task / chunks % shape.kv_heads;
@@ -116,8 +118,8 @@ HWY_ATTR void forward_task(const AttentionShape& shape, int64_t task, const S* q
   for (int64_t head = kv_head * shape.group(); head < (kv_head + 1) * shape.group(); ++head) {
     for (int64_t first = begin; first < end; first += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, end - first);
-      pack_rows(tokens + first * stride + head * width, stride, num_queries, kQueryBlock, width, shape.scale(),
-                queries, ld);
+      pack_rows(tokens + first * stride + head * width, stride, num_queries, kQueryBlock, width,
+                shape.scale(), queries, ld);
       const int64_t seen = shape.causal ? first + num_queries : shape.tokens;
       if (packed < seen) {
         pack_transposed(key_src, stride, packed, seen, width, keys);
@@ -159,8 +161,8 @@ HWY_ATTR void forward_task(const AttentionShape& shape, int64_t task, const S* q
 void attention_forward_task(const cpu::attention::AttentionShape& shape, int64_t task, const KernelArgs& args,
                             float* scratch) {
   const auto run_task = [&]<typename S>(S*) {
-    attention::forward_task(shape, task, static_cast<const S*>(args.in[0].data), static_cast<S*>(args.out[0].data),
-                            args.out[1].as<float>(), scratch);
+    attention::forward_task(shape, task, static_cast<const S*>(args.in[0].data),
+                            static_cast<S*>(args.out[0].data), args.out[1].as<float>(), scratch);
   };
   switch (args.in[0].type.dtype) {
     case DType::BF16: return run_task(static_cast<BFloat16*>(nullptr));
@@ -197,7 +199,8 @@ void run(const KernelArgs& args, Stream& stream) {
   const AttentionShape shape = attention::attention_shape(args.in[0].type, args.attrs);
   const int64_t chunks = (shape.tokens + attention::kQueryChunk - 1) / attention::kQueryChunk;
   const int64_t scratch = scratch_elems(shape);
-  TANDEM_CHECK(args.workspace.size() >= static_cast<size_t>(scratch * stream.pool().num_threads()) * sizeof(float));
+  TANDEM_CHECK(args.workspace.size() >=
+               static_cast<size_t>(scratch * stream.pool().num_threads()) * sizeof(float));
   float* workspace = reinterpret_cast<float*>(args.workspace.data());
   const auto forward_task = HWY_DYNAMIC_DISPATCH(attention_forward_task);
   stream.pool().parallel_for(shape.batch * shape.kv_heads * chunks, [&](int64_t task, int worker) {

@@ -1,4 +1,4 @@
-// Fused attention on the CPU: the T x T matrix of scores exists only as one 64 x 128 block at a time. The
+// Fused attention on the CPU: the T x T matrix of scores exists only as one block of 64 x 256 at a time. The
 // sizes below do not depend on the instruction set, so that scratch can be sized before one is chosen.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace tandem::cpu::attention {
 
 inline constexpr int64_t kQueryBlock = 64;   // rows of a block of scores
-inline constexpr int64_t kKeyBlock = 128;    // columns; a multiple of kQueryBlock, so that a causal block
+inline constexpr int64_t kKeyBlock = 256;    // columns; a multiple of kQueryBlock, so that a causal block
                                              // starts at or before its first query
 inline constexpr int64_t kQueryChunk = 512;  // queries of one forward task
 inline constexpr int64_t kLineFloats = 16;   // a cache line, and the widest vector
@@ -44,7 +44,7 @@ struct AttentionShape {
   // Scratch matrices, in floats.
   int64_t head_stride() const { return row_stride(head_dim); }
   int64_t key_blocks() const { return (tokens + kKeyBlock - 1) / kKeyBlock; }
-  int64_t rows_elems() const { return key_blocks() * kKeyBlock * head_stride(); }  // [tokens, head_dim]
+  int64_t rows_elems() const { return key_blocks() * kKeyBlock * head_stride(); }      // [tokens, head_dim]
   int64_t transposed_elems() const { return key_blocks() * head_dim * kScoreStride; }  // a block at a time
   int64_t query_elems() const { return kQueryBlock * head_stride(); }
 };

@@ -65,8 +65,8 @@ HWY_ATTR void probabilities(const ScoreBlock& block, const RowPrefetch& upcoming
 }
 
 template <typename S>
-HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* dout, const S* qkv, const S* out,
-                            const float* lse, S* dqkv, float* scratch) {
+HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* dout, const S* qkv,
+                            const S* out, const float* lse, S* dqkv, float* scratch) {
   const int64_t kv_head = task % shape.kv_heads;
   const int64_t batch = task / shape.kv_heads;
   const int64_t tokens = shape.tokens;
@@ -141,7 +141,8 @@ HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* 
         key_product(block, width, dscores, queries, dkeys + key * ld, ld);
         query_product(block, width, dscores, keys + key * ld, dqueries, ld, key > 0);
       }
-      unpack_rows(dqueries, ld, num_queries, width, shape.scale(), dqkv + first * stride + head * width, stride);
+      unpack_rows(dqueries, ld, num_queries, width, shape.scale(), dqkv + first * stride + head * width,
+                  stride);
     }
   }
   unpack_rows(dkeys, ld, tokens, width, 1.0f, dkey_dst, stride);
@@ -150,8 +151,8 @@ HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* 
 
 }  // namespace attention
 
-void attention_backward_task(const cpu::attention::AttentionShape& shape, int64_t task, const KernelArgs& args,
-                             float* scratch) {
+void attention_backward_task(const cpu::attention::AttentionShape& shape, int64_t task,
+                             const KernelArgs& args, float* scratch) {
   const auto run_task = [&]<typename S>(S*) {
     attention::backward_task(shape, task, static_cast<const S*>(args.in[0].data),
                              static_cast<const S*>(args.in[1].data), static_cast<const S*>(args.in[2].data),
@@ -189,7 +190,8 @@ size_t workspace(const CallSignature& call, int num_threads) {
 void run(const KernelArgs& args, Stream& stream) {
   const AttentionShape shape = attention_shape(args.in[1].type, args.attrs);
   const int64_t scratch = scratch_elems(shape);
-  TANDEM_CHECK(args.workspace.size() >= static_cast<size_t>(scratch * stream.pool().num_threads()) * sizeof(float));
+  TANDEM_CHECK(args.workspace.size() >=
+               static_cast<size_t>(scratch * stream.pool().num_threads()) * sizeof(float));
   float* workspace = reinterpret_cast<float*>(args.workspace.data());
   const auto backward_task = HWY_DYNAMIC_DISPATCH(attention_backward_task);
   stream.pool().parallel_for(shape.batch * shape.kv_heads, [&](int64_t task, int worker) {

@@ -1,5 +1,6 @@
 // Heads are read from storage in short rows far apart, which the hardware's prefetchers do not follow. So the
-// softmax of a block, a row at a time, asks for the rows that the next block will pack or this one will write.
+// softmax of a block, a row at a time, asks for the rows that the next block will pack or this one will
+// write.
 #pragma once
 
 #include <cstdint>

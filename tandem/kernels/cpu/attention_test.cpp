@@ -1,7 +1,7 @@
 // The fast attention kernels against the reference, which does all arithmetic in double. Inputs are standard
-// normals, so scores, outputs and gradients are of order one. A kernel's own error is fp32 rounding of sums of
-// head_dim or tokens such terms, some 1e-6; rounding to bf16 or f16 may then turn either way, one unit in the
-// last place. A missing key, head or factor would show as 1e-2 or more.
+// normals, so scores, outputs and gradients are of order one. A kernel's own error is fp32 rounding of sums
+// of head_dim or tokens such terms, some 1e-6; rounding to bf16 or f16 may then turn either way, one unit in
+// the last place. A missing key, head or factor would show as 1e-2 or more.
 #include <gtest/gtest.h>
 
 #include "hwy/highway.h"

@@ -41,7 +41,8 @@ HWY_INLINE void tile(int64_t depth, const float* HWY_RESTRICT a, int64_t lda, co
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 2
-    for (int j = 0; j < kVecs; ++j) sum[i][j] = accumulate ? hn::Load(d, c + i * ldc + j * kLanes) : hn::Zero(d);
+    for (int j = 0; j < kVecs; ++j)
+      sum[i][j] = accumulate ? hn::Load(d, c + i * ldc + j * kLanes) : hn::Zero(d);
   }
   for (int64_t k = 0; k < depth; ++k) {
     FloatVec row[kVecs];
@@ -69,30 +70,30 @@ struct ScoreBlock {
 
   HWY_INLINE int64_t seen(int64_t query) const { return std::min(keys, reach + query + 1); }
   // Columns of scores kept for the tile of rows that starts at `row`: what its last query sees, rounded up.
-  HWY_INLINE int64_t columns(int64_t row) const {
-    return round_up(seen(row + kTileRows - 1), kColumnStep);
-  }
+  HWY_INLINE int64_t columns(int64_t row) const { return round_up(seen(row + kTileRows - 1), kColumnStep); }
 };
 
 // scores[queries, keys] = rows[queries, depth] columns[depth, keys]
-inline HWY_NOINLINE HWY_ATTR void score_product(const ScoreBlock& block, int64_t depth, const float* rows, int64_t ld_rows,
-                                   const float* columns, float* scores) {
+inline HWY_NOINLINE HWY_ATTR void score_product(const ScoreBlock& block, int64_t depth, const float* rows,
+                                                int64_t ld_rows, const float* columns, float* scores) {
   for (int64_t n = 0; n < block.keys; n += 2 * kLanes) {
     const int64_t first = std::max<int64_t>(0, n - block.reach) / kTileRows * kTileRows;
     for (int64_t m = first; m < block.queries; m += kTileRows) {
       float* dst = scores + m * kScoreStride + n;
       if (block.columns(m) - n > kLanes) {
-        tile<2, false>(depth, rows + m * ld_rows, ld_rows, columns + n, kScoreStride, dst, kScoreStride, false);
+        tile<2, false>(depth, rows + m * ld_rows, ld_rows, columns + n, kScoreStride, dst, kScoreStride,
+                       false);
       } else {
-        tile<1, false>(depth, rows + m * ld_rows, ld_rows, columns + n, kScoreStride, dst, kScoreStride, false);
+        tile<1, false>(depth, rows + m * ld_rows, ld_rows, columns + n, kScoreStride, dst, kScoreStride,
+                       false);
       }
     }
   }
 }
 
 // sum[queries, width] (+)= scores[queries, keys] rows[keys, width]
-inline HWY_NOINLINE HWY_ATTR void query_product(const ScoreBlock& block, int64_t width, const float* scores, const float* rows,
-                                   float* sum, int64_t ld, bool accumulate) {
+inline HWY_NOINLINE HWY_ATTR void query_product(const ScoreBlock& block, int64_t width, const float* scores,
+                                                const float* rows, float* sum, int64_t ld, bool accumulate) {
   for (int64_t n = 0; n < width; n += 2 * kLanes) {
     for (int64_t m = 0; m < block.queries; m += kTileRows) {
       const int64_t depth = block.seen(m + kTileRows - 1);
@@ -107,8 +108,8 @@ inline HWY_NOINLINE HWY_ATTR void query_product(const ScoreBlock& block, int64_t
 }
 
 // sum[keys, width] += transpose(scores)[keys, queries] rows[queries, width]
-inline HWY_NOINLINE HWY_ATTR void key_product(const ScoreBlock& block, int64_t width, const float* scores, const float* rows,
-                                 float* sum, int64_t ld) {
+inline HWY_NOINLINE HWY_ATTR void key_product(const ScoreBlock& block, int64_t width, const float* scores,
+                                              const float* rows, float* sum, int64_t ld) {
   for (int64_t n = 0; n < width; n += 2 * kLanes) {
     for (int64_t m = 0; m < block.keys; m += kTileRows) {
       const int64_t first = std::max<int64_t>(0, m - block.reach);  // the first query that sees key m

@@ -36,7 +36,8 @@ void sum_rows(const S* src, int64_t stride, int64_t rows, int64_t n, float* sums
 }
 
 void sum_block(DType dtype, const void* src, int64_t stride, int64_t rows, int64_t n, float* sums) {
-  cpu::with_storage(dtype, [&]<typename S>(S) { sum_rows(static_cast<const S*>(src), stride, rows, n, sums); });
+  cpu::with_storage(dtype,
+                    [&]<typename S>(S) { sum_rows(static_cast<const S*>(src), stride, rows, n, sums); });
 }
 
 template <typename A>
@@ -75,7 +76,8 @@ constexpr int64_t kBlock = 1024;
 constexpr int64_t kManyBlocks = 32;
 
 struct ColumnCut {
-  ColumnCut(int64_t rows, int64_t num_columns) : width(num_columns), blocks((num_columns + kBlock - 1) / kBlock) {
+  ColumnCut(int64_t rows, int64_t num_columns)
+      : width(num_columns), blocks((num_columns + kBlock - 1) / kBlock) {
     const RowChunks cut(rows);
     chunks = blocks >= kManyBlocks ? 1 : cut.count;
     rows_per_chunk = blocks >= kManyBlocks ? rows : cut.per_chunk;

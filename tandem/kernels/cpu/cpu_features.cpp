@@ -51,8 +51,9 @@ Isa select() {
     throw DeviceError("TANDEM_ISA: expected portable, avx2, avx512, avx512_bf16 or amx, found '{}'", name);
   }
   if (*level > detected) {
-    throw DeviceError("TANDEM_ISA: '{}' asked for, but this CPU supports no more than {}; unset it or lower it", name,
-                      isa_name(detected));
+    throw DeviceError(
+        "TANDEM_ISA: '{}' asked for, but this CPU supports no more than {}; unset it or lower it", name,
+        isa_name(detected));
   }
   // The other kernels dispatch through Highway, whose levels end at AVX-512.
   if (*level < Isa::Avx512) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);

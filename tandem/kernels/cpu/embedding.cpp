@@ -48,8 +48,8 @@ void run_embedding(const KernelArgs& args, Stream& stream) {
 // One id's rows of dy, in order, over kVectors vectors of columns. The rows are scattered, so the next
 // one is fetched ahead.
 template <size_t kVectors, typename S, typename A, typename P>
-HWY_INLINE void add_rows_of_id(std::span<const cpu::IdRow> rows, const S* dy, int64_t width, P part, const A* acc,
-                               A* dst) {
+HWY_INLINE void add_rows_of_id(std::span<const cpu::IdRow> rows, const S* dy, int64_t width, P part,
+                               const A* acc, A* dst) {
   const FloatTag d;
   const size_t lanes = hn::Lanes(d);
   FloatVec sums[kVectors];
@@ -69,7 +69,8 @@ HWY_INLINE void add_rows_of_id(std::span<const cpu::IdRow> rows, const S* dy, in
 
 // Columns [0, n) of one id's rows; dy, acc and dst already point at the first of them.
 template <typename S, typename A>
-void add_columns_of_id(std::span<const cpu::IdRow> rows, const S* dy, int64_t width, size_t n, const A* acc, A* dst) {
+void add_columns_of_id(std::span<const cpu::IdRow> rows, const S* dy, int64_t width, size_t n, const A* acc,
+                       A* dst) {
   constexpr size_t kStrip = 8;
   const size_t lanes = hn::Lanes(FloatTag());
   size_t i = 0;
@@ -82,7 +83,7 @@ void add_columns_of_id(std::span<const cpu::IdRow> rows, const S* dy, int64_t wi
 
 void run_embedding_grad(const KernelArgs& args, Stream& stream) {
   constexpr int64_t kRowsPerTask = 64;
-  constexpr int64_t kColumnsPerTask = 256;
+  constexpr int64_t kColumnsPerTask = 512;
   const TensorArg& acc = args.in[0];
   const TensorArg& ids = args.in[1];
   const int64_t width = acc.type.shape.last();
@@ -97,7 +98,8 @@ void run_embedding_grad(const KernelArgs& args, Stream& stream) {
         const size_t n = static_cast<size_t>(std::min(kColumnsPerTask, width - column));
         const int64_t begin = task / blocks * kRowsPerTask;
         // The ids whose first row lies in this piece, with all their rows.
-        for (auto run = cpu::first_run(sorted, begin, kRowsPerTask); !run.rows.empty(); run = cpu::next_run(sorted, run)) {
+        for (auto run = cpu::first_run(sorted, begin, kRowsPerTask); !run.rows.empty();
+             run = cpu::next_run(sorted, run)) {
           const int64_t offset = run.rows[0].id * width + column;
           add_columns_of_id(run.rows, args.in[2].as<S>() + column, width, n, acc.as<A>() + offset,
                             args.out[0].as<A>() + offset);

@@ -12,7 +12,9 @@ namespace {
 IdRun run_at(std::span<const IdRow> sorted, int64_t begin, int64_t limit) {
   if (begin >= limit) return {{}, begin, limit};
   int64_t end = begin + 1;
-  while (end < std::ssize(sorted) && sorted[static_cast<size_t>(end)].id == sorted[static_cast<size_t>(begin)].id) ++end;
+  while (end < std::ssize(sorted) &&
+         sorted[static_cast<size_t>(end)].id == sorted[static_cast<size_t>(begin)].id)
+    ++end;
   return {sorted.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), end, limit};
 }
 
@@ -50,7 +52,9 @@ std::span<const IdRow> sort_by_id(const TensorArg& ids, int64_t vocab, std::span
 IdRun first_run(std::span<const IdRow> sorted, int64_t begin, int64_t size) {
   const int64_t limit = std::min(std::ssize(sorted), begin + size);
   int64_t first = begin;
-  while (first > 0 && first < limit && sorted[static_cast<size_t>(first)].id == sorted[static_cast<size_t>(first - 1)].id) ++first;
+  while (first > 0 && first < limit &&
+         sorted[static_cast<size_t>(first)].id == sorted[static_cast<size_t>(first - 1)].id)
+    ++first;
   return run_at(sorted, first, limit);
 }
 

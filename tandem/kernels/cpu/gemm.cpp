@@ -1,214 +1,176 @@
-// The loops around the register tile. B is packed once, by all threads, a slice of at most kPackedBytes at a
-// time; then each task owns a block of C (a few panels of rows by a group of columns), walks all of the
-// slice's k, packs its own rows of A for each pass, and finishes its block while it is in cache.
+// The loops around the register tile; gemm_blocking.h explains the cut.
 #include "tandem/kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "tandem/base/error.h"
+#include "tandem/kernels/cpu/gemm_blocking.h"
 #include "tandem/kernels/cpu/gemm_engine.h"
 
 namespace tandem::cpu {
 namespace {
 
-constexpr int64_t kPackedBytes = 8 << 20;  // of B at a time; shared by all cores, so sized for the L3 cache
-constexpr int64_t kMinSliceCols = 256;     // fewer would pack A too often
-constexpr int64_t kSliceDepth = 4096;      // most of k in one slice, where C can hold partial sums
-constexpr int64_t kMaxPanels = 8;          // panels of A in a task
-constexpr int64_t kMinTasks = 16;          // below, columns are divided too
-constexpr int64_t kAlign = 64;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+constexpr int64_t kPackDepth = 64;  // of k in a packing task, where rows of k are read from end to end
 
 const GemmEngine& engine_for(Isa isa, DType a, DType b) { return gemm_engine(isa, a == b ? a : DType::F32); }
 
-// Row blocks shrink towards the end, a sixth of what is left at a time: large ones reuse B best, and small
-// last ones keep threads from waiting for each other.
-struct RowBlocks {
-  int64_t panels;
-
-  int64_t size_at(int64_t first) const {
-    return std::clamp<int64_t>(divide_up(panels - first, 6), 1, kMaxPanels);
-  }
-  int64_t count() const {
-    int64_t blocks = 0;
-    for (int64_t first = 0; first < panels; first += size_at(first)) ++blocks;
-    return blocks;
-  }
-  int64_t first_of(int64_t block) const {
-    int64_t first = 0;
-    for (; block > 0; --block) first += size_at(first);
-    return first;
-  }
-};
-
-// How a product is cut. A function of shape and engine alone.
-struct Blocking {
-  int64_t kc;           // of k in one pass
-  int64_t slice_passes;  // passes in a slice
-  int64_t slice_cols;
-  RowBlocks row_blocks;
-  int64_t max_rows;      // of a row block
-  int64_t task_cols;
-  int64_t panel_bytes;   // of a packed panel of B, all passes of a slice
-  int64_t packed_b_bytes;
-  int64_t packed_a_bytes;
-  int64_t sums_bytes;
-  int64_t thread_bytes() const { return packed_a_bytes + sums_bytes; }
-};
-
-Blocking plan(const GemmShape& shape, const GemmEngine& engine) {
-  Blocking cut;
-  const int64_t passes = divide_up(shape.k, engine.kc);
-  cut.kc = round_up(divide_up(shape.k, passes), std::max<int64_t>(engine.k_unit, 4));
-  const bool splits_k = shape.c == DType::F32 && shape.k > kSliceDepth;
-  cut.slice_passes = splits_k ? std::max<int64_t>(1, kSliceDepth / cut.kc) : divide_up(shape.k, cut.kc);
-  const int64_t slice_k = std::min(cut.slice_passes * cut.kc, round_up(shape.k, engine.k_unit));
-  cut.panel_bytes = round_up(slice_k * engine.nr * dtype_bytes(engine.panel), kAlign);
-
-  const int64_t fitting = kPackedBytes / (cut.panel_bytes / engine.nr);
-  const int64_t slices = divide_up(shape.n, std::max(fitting, kMinSliceCols));
-  cut.slice_cols = round_up(divide_up(shape.n, slices), engine.nr);
-  cut.packed_b_bytes = cut.slice_cols / engine.nr * cut.panel_bytes;
-
-  cut.row_blocks = {divide_up(shape.m, engine.mr)};
-  cut.max_rows = cut.row_blocks.size_at(0) * engine.mr;
-  const int64_t col_panels = cut.slice_cols / engine.nr;
-  const int64_t row_tasks = cut.row_blocks.count();
-  const int64_t col_tasks = row_tasks < kMinTasks / 2 ? std::min(divide_up(kMinTasks, row_tasks), col_panels) : 1;
-  cut.task_cols = divide_up(col_panels, col_tasks) * engine.nr;
-
-  cut.packed_a_bytes =
-      round_up(cut.max_rows * round_up(cut.kc, engine.k_unit) * dtype_bytes(engine.panel), kAlign) + kAlign;
-  const bool keeps_block = shape.c != DType::F32 && shape.k > cut.kc;
-  const int64_t sums = keeps_block ? cut.max_rows * cut.task_cols : engine.mr * engine.nr;
-  cut.sums_bytes = round_up(sums * 4, kAlign);
-  return cut;
+const std::byte* element(const MatrixView& view, int64_t row, int64_t col) {
+  return static_cast<const std::byte*>(view.data) +
+         (row * view.row_stride + col * view.col_stride) * dtype_bytes(view.dtype);
 }
 
-// Fetches the part of A that a thread will probably pack next into the second-level cache, a little with
-// each tile, so that packing does not wait for memory. Only a hint: it may be wrong.
+// Fetches what a thread will probably pack next of an A that runs along k into the second-level cache, a
+// little with each tile, so that packing does not wait for memory. Only a hint: it may be wrong.
 class AheadReader {
  public:
   AheadReader(const MatrixView& a, int64_t row, int64_t rows, int64_t k, int64_t depth, int64_t num_tiles) {
-    const int64_t bytes = dtype_bytes(a.dtype);
-    at_ = static_cast<const std::byte*>(a.data) + (row * a.row_stride + k * a.col_stride) * bytes;
-    const bool along_k = a.col_stride == 1;
-    if (!along_k) return;
-    lines_ = along_k ? rows : depth;
-    line_bytes_ = (along_k ? depth : rows) * bytes;
-    stride_ = (along_k ? a.row_stride : a.col_stride) * bytes;
-    per_tile_ = divide_up(lines_, num_tiles);
+    if (a.col_stride != 1 || rows <= 0) return;
+    const int64_t elem_bytes = dtype_bytes(a.dtype);
+    at_ = element(a, row, k);
+    rows_ = rows;
+    row_bytes_ = depth * elem_bytes;
+    stride_ = a.row_stride * elem_bytes;
+    per_tile_ = divide_up(rows, num_tiles);
   }
   void advance() {
-    for (int64_t i = 0; i < per_tile_ && lines_ > 0; ++i, --lines_, at_ += stride_) {
-      for (int64_t byte = 0; byte < line_bytes_; byte += kAlign) __builtin_prefetch(at_ + byte, 0, 2);
+    for (int64_t i = 0; i < per_tile_ && rows_ > 0; ++i, --rows_, at_ += stride_) {
+      for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(at_ + byte, 0, 2);
     }
   }
 
  private:
-  const std::byte* at_;
-  int64_t lines_ = 0;
-  int64_t line_bytes_ = 0;
+  const std::byte* at_ = nullptr;
+  int64_t rows_ = 0;
+  int64_t row_bytes_ = 0;
   int64_t stride_ = 0;
   int64_t per_tile_ = 0;
 };
 
 class Product {
  public:
-  Product(const GemmArgs& args, const GemmEngine& engine, const Blocking& cut, std::byte* workspace, int num_threads)
-      : args_(args),
-        engine_(engine),
-        cut_(cut),
-        packed_b_(workspace),
-        threads_(workspace + cut.packed_b_bytes),
-        num_threads_(num_threads) {}
+  Product(const GemmArgs& args, const GemmEngine& engine, const Blocking& cut, std::byte* workspace,
+          int num_threads)
+      : args_(args), engine_(engine), cut_(cut), num_threads_(num_threads) {
+    packed_b_ = workspace;
+    packed_a_ = workspace + cut.packed_b_bytes;
+    threads_ = workspace + cut.shared_bytes();
+  }
 
   // ParallelFor: void(int64_t num_tasks, fn(task, worker)).
   template <typename ParallelFor>
   void run(ParallelFor&& parallel_for) {
-    const int64_t slice_k = cut_.slice_passes * cut_.kc;
     for (int64_t col = 0; col < args_.n; col += cut_.slice_cols) {
-      for (int64_t k = 0; k < args_.k; k += slice_k) {
-        const Slice slice{col, std::min(cut_.slice_cols, args_.n - col), k, std::min(slice_k, args_.k - k)};
-        const int64_t passes = divide_up(slice.depth, cut_.kc);
-        parallel_for(divide_up(slice.cols, engine_.nr) * passes,
-                     [&](int64_t task, int) { pack_b(slice, task / passes, task % passes); });
-        const int64_t col_tasks = divide_up(slice.cols, cut_.task_cols);
-        parallel_for(cut_.row_blocks.count() * col_tasks, [&](int64_t task, int worker) {
-          compute(slice, cut_.row_blocks.first_of(task / col_tasks), task % col_tasks * cut_.task_cols,
-                  threads_ + worker * cut_.thread_bytes());
-        });
+      for (int64_t k = 0; k < args_.k; k += cut_.slice_depth) {
+        const int64_t cols = std::min(cut_.slice_cols, args_.n - col);
+        const int64_t depth = std::min(cut_.slice_depth, args_.k - k);
+        const Panels b{args_.b.dtype, args_.b.col_stride, args_.b.row_stride, cols,          depth,
+                       engine_.nr,    packed_b_,          cut_.b_panel_bytes, engine_.pack_b};
+        pack_panels(element(args_.b, k, col), b, parallel_for);
+        for (int64_t row = 0; row < args_.m; row += cut_.slice_rows) {
+          const Slice slice{row, std::min(cut_.slice_rows, args_.m - row), col, cols, k, depth};
+          if (cut_.shared_a) {
+            Panels a = panels_of_a(packed_a_, slice.rows, depth);
+            pack_panels(element(args_.a, row, k), a, parallel_for);
+          }
+          run_slice(slice, parallel_for);
+        }
       }
     }
   }
 
  private:
   struct Slice {
-    int64_t col, cols, k, depth;
+    int64_t row, rows, col, cols, k, depth;
   };
-  // The tiles of one pass: `rows` x `cols` of C at (row, col), with `depth` of k.
-  struct Pass {
+  // A tile of C in one pass.
+  struct Tile {
     int64_t row, rows, col, cols;
-    bool first, last;
+    bool first, last;  // pass over k
+  };
+  struct Panels {
+    DType dtype;
+    int64_t line_stride, k_stride;
+    int64_t lines, depth, width;
+    std::byte* dst;
+    int64_t panel_bytes;
+    void (*pack)(const PackArgs&);
   };
 
-  const std::byte* element(const MatrixView& view, int64_t row, int64_t col) const {
-    return static_cast<const std::byte*>(view.data) +
-           (row * view.row_stride + col * view.col_stride) * dtype_bytes(view.dtype);
-  }
-  template <typename Pointer>
-  Pointer c_element(Pointer base, int64_t row, int64_t col) const {
-    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte, std::byte>;
-    return base == nullptr ? nullptr
-                           : static_cast<Byte*>(base) + (row * args_.ldc + col) * dtype_bytes(args_.c_dtype);
-  }
-  int64_t pass_bytes(int64_t pass, int64_t lines) const { return pass * cut_.kc * lines * dtype_bytes(engine_.panel); }
-
-  void pack_b(const Slice& slice, int64_t panel, int64_t pass) const {
-    const int64_t col = panel * engine_.nr, k = pass * cut_.kc;
-    const int64_t depth = std::min(cut_.kc, slice.depth - k);
-    engine_.pack_b({.src = element(args_.b, slice.k + k, slice.col + col),
-                    .dtype = args_.b.dtype,
-                    .line_stride = args_.b.col_stride,
-                    .k_stride = args_.b.row_stride,
-                    .count = std::min(engine_.nr, slice.cols - col),
-                    .k = depth,
-                    .k_padded = round_up(depth, engine_.k_unit),
-                    .dst = packed_b_ + panel * cut_.panel_bytes + pass_bytes(pass, engine_.nr),
-                    .panel_bytes = cut_.panel_bytes});
+  Panels panels_of_a(std::byte* dst, int64_t rows, int64_t depth) const {
+    return {args_.a.dtype, args_.a.row_stride, args_.a.col_stride, rows, depth, engine_.mr,
+            dst,           cut_.a_panel_bytes, engine_.pack_a};
   }
 
-  void compute(const Slice& slice, int64_t panel, int64_t col, std::byte* scratch) const {
-    const int64_t row = panel * engine_.mr;
-    const int64_t rows = std::min(cut_.row_blocks.size_at(panel) * engine_.mr, args_.m - row);
-    const int64_t cols = std::min(cut_.task_cols, slice.cols - col);
-    auto* sums = reinterpret_cast<float*>(scratch + cut_.packed_a_bytes);
+  // Lines [line, line + lines) and k [begin, begin + depth) of a slice whose first element is at src.
+  void pack(const std::byte* src, const Panels& panels, int64_t line, int64_t lines, int64_t begin,
+            int64_t depth) const {
+    const int64_t src_elem = dtype_bytes(panels.dtype), dst_elem = dtype_bytes(engine_.panel);
+    panels.pack(
+        {.src = src + (line * panels.line_stride + begin * panels.k_stride) * src_elem,
+         .dtype = panels.dtype,
+         .line_stride = panels.line_stride,
+         .k_stride = panels.k_stride,
+         .count = std::min(lines, panels.lines - line),
+         .k = depth,
+         .k_padded = round_up(depth, engine_.k_unit),
+         .dst = panels.dst + line / panels.width * panels.panel_bytes + begin * panels.width * dst_elem,
+         .panel_bytes = panels.panel_bytes});
+  }
+
+  template <typename ParallelFor>
+  void pack_panels(const std::byte* src, const Panels& panels, ParallelFor&& parallel_for) const {
+    const bool by_depth = panels.line_stride == 1;  // all lines of a few steps, or all steps of a few lines
+    const int64_t part = by_depth ? kPackDepth : cut_.kc;
+    const int64_t parts = divide_up(panels.depth, part);
+    const int64_t lines = by_depth ? panels.lines : panels.width;
+    parallel_for(divide_up(panels.lines, lines) * parts, [&](int64_t task, int) {
+      const int64_t begin = task % parts * part;
+      pack(src, panels, task / parts * lines, lines, begin, std::min(part, panels.depth - begin));
+    });
+  }
+
+  template <typename ParallelFor>
+  void run_slice(const Slice& slice, ParallelFor&& parallel_for) const {
+    const RowBlocks blocks{divide_up(slice.rows, engine_.mr), engine_.block_panels};
+    const int64_t col_tasks = divide_up(slice.cols, cut_.task_cols);
+    parallel_for(blocks.count() * col_tasks, [&](int64_t task, int worker) {
+      const int64_t panel = blocks.first_of(task / col_tasks);
+      const int64_t row = panel * engine_.mr, col = task % col_tasks * cut_.task_cols;
+      const int64_t rows = std::min(blocks.size_at(panel) * engine_.mr, slice.rows - row);
+      run_block(slice, row, rows, col, std::min(cut_.task_cols, slice.cols - col),
+                threads_ + worker * cut_.thread_bytes());
+    });
+  }
+
+  // A task: rows and columns count from the slice's corner.
+  void run_block(const Slice& slice, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                 std::byte* scratch) const {
+    auto* sums = reinterpret_cast<float*>(scratch);
+    std::byte* packed_a =
+        cut_.shared_a ? packed_a_ + row / engine_.mr * cut_.a_panel_bytes : scratch + cut_.sums_bytes;
     if (engine_.enter != nullptr) engine_.enter();
-    for (int64_t pass = 0; pass * cut_.kc < slice.depth; ++pass) {
-      const int64_t k = pass * cut_.kc;
+    for (int64_t k = 0; k < slice.depth; k += cut_.kc) {
       const int64_t depth = std::min(cut_.kc, slice.depth - k), padded = round_up(depth, engine_.k_unit);
-      const int64_t a_bytes = engine_.mr * padded * dtype_bytes(engine_.panel);
-      engine_.pack_a({.src = element(args_.a, row, slice.k + k),
-                      .dtype = args_.a.dtype,
-                      .line_stride = args_.a.row_stride,
-                      .k_stride = args_.a.col_stride,
-                      .count = rows,
-                      .k = depth,
-                      .k_padded = padded,
-                      .dst = scratch,
-                      .panel_bytes = a_bytes});
+      if (!cut_.shared_a) {
+        pack(element(args_.a, slice.row + row, slice.k + k), panels_of_a(packed_a, rows, depth), 0, rows, 0,
+             depth);
+      }
       AheadReader ahead = read_ahead(slice, row, rows, cols, k);
       const bool first = slice.k + k == 0, last = slice.k + k + depth == args_.k;
+      const std::byte* packed_b = packed_b_ + k * engine_.nr * dtype_bytes(engine_.panel);
       for (int64_t c = 0; c < cols; c += engine_.nr) {
-        const std::byte* b =
-            packed_b_ + (col + c) / engine_.nr * cut_.panel_bytes + pass_bytes(pass, engine_.nr);
+        const std::byte* b = packed_b + (col + c) / engine_.nr * cut_.b_panel_bytes;
         for (int64_t r = 0; r < rows; r += engine_.mr) {
-          const Pass tile{row + r, std::min(engine_.mr, rows - r), slice.col + col + c, std::min(engine_.nr, cols - c),
-                          first, last};
+          const Tile tile{slice.row + row + r,
+                          std::min(engine_.mr, rows - r),
+                          slice.col + col + c,
+                          std::min(engine_.nr, cols - c),
+                          first,
+                          last};
           ahead.advance();
-          multiply(tile, padded, scratch + r / engine_.mr * a_bytes, b, sums, sums + r * cut_.task_cols + c);
+          multiply(tile, padded, packed_a + r / engine_.mr * cut_.a_panel_bytes, b, sums,
+                   sums + r * cut_.task_cols + c);
         }
       }
     }
@@ -224,13 +186,22 @@ class Product {
       next_k = 0;
       const int64_t col_tasks = divide_up(slice.cols, cut_.task_cols);
       row += divide_up(num_threads_, col_tasks) * rows;
-      rows = std::clamp<int64_t>(args_.m - row, 0, rows);
+      rows = std::min(rows, slice.rows - row);
     }
-    return AheadReader(args_.a, row, rows, slice.k + next_k, std::min(cut_.kc, slice.depth - next_k), num_tiles);
+    return AheadReader(args_.a, slice.row + row, cut_.shared_a ? 0 : rows, slice.k + next_k,
+                       std::min(cut_.kc, slice.depth - next_k), num_tiles);
+  }
+
+  template <typename Pointer>
+  Pointer c_element(Pointer base, int64_t row, int64_t col) const {
+    using Byte =
+        std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte, std::byte>;
+    if (base == nullptr) return nullptr;
+    return static_cast<Byte*>(base) + (row * args_.ldc + col) * dtype_bytes(args_.c_dtype);
   }
 
   // One register tile. `spare` holds mr x nr sums; `block` is the tile's place among the task's sums.
-  void multiply(const Pass& tile, int64_t depth, const std::byte* a, const std::byte* b, float* spare,
+  void multiply(const Tile& tile, int64_t depth, const std::byte* a, const std::byte* b, float* spare,
                 float* block) const {
     void* c = c_element(args_.c, tile.row, tile.col);
     FinishArgs finish{.sums = spare,
@@ -243,10 +214,10 @@ class Product {
                       .accumulate = args_.accumulate || !tile.first,
                       .bias = tile.last ? c_element(args_.bias, 0, tile.col) : nullptr,
                       .pre = tile.last ? c_element(args_.pre, tile.row, tile.col) : nullptr};
-    const bool ragged =
-        tile.cols < engine_.nr || (engine_.whole_rows && tile.rows < engine_.mr);
+    const bool ragged = tile.cols < engine_.nr || (engine_.whole_rows && tile.rows < engine_.mr);
     if (args_.c_dtype == DType::F32 && !ragged) {  // partial sums live in C
-      engine_.product(depth, a, b, static_cast<float*>(c), args_.ldc, tile.rows, tile.cols, finish.accumulate);
+      engine_.product(depth, a, b, static_cast<float*>(c), args_.ldc, tile.rows, tile.cols,
+                      finish.accumulate);
       finish.sums = static_cast<const float*>(c);
       finish.sums_stride = args_.ldc;
       finish.accumulate = false;
@@ -268,9 +239,10 @@ class Product {
   const GemmArgs& args_;
   const GemmEngine& engine_;
   const Blocking& cut_;
-  std::byte* packed_b_;
-  std::byte* threads_;
   int num_threads_;
+  std::byte* packed_b_;
+  std::byte* packed_a_;  // if shared
+  std::byte* threads_;   // sums, then packed A if not shared, for each
 };
 
 template <typename ParallelFor>
@@ -279,10 +251,11 @@ void run(const GemmArgs& args, std::span<std::byte> workspace, int num_threads, 
   TANDEM_CHECK(args.k > 0, "matrix product over an empty dimension");
   TANDEM_CHECK(!args.accumulate || (args.bias == nullptr && args.pre == nullptr));
   const GemmShape shape{args.m, args.n, args.k, args.a.dtype, args.b.dtype, args.c_dtype, args.isa};
-  const GemmEngine& engine = engine_for(args.isa, args.a.dtype, args.b.dtype);
-  const Blocking cut = plan(shape, engine);
   const size_t needed = gemm_workspace(shape, num_threads);
   TANDEM_CHECK(workspace.size() >= needed, "workspace of {} bytes, {} needed", workspace.size(), needed);
+  const GemmEngine& engine = engine_for(args.isa, args.a.dtype, args.b.dtype);
+  const bool shared_a = args.a.row_stride == 1 && can_share_a(shape, engine);
+  const Blocking cut = plan_blocking(shape, engine, shared_a);
   Product(args, engine, cut, workspace.data(), num_threads).run(parallel_for);
 }
 
@@ -290,8 +263,12 @@ void run(const GemmArgs& args, std::span<std::byte> workspace, int num_threads, 
 
 size_t gemm_workspace(const GemmShape& shape, int num_threads) {
   if (shape.m == 0 || shape.n == 0) return 0;
-  const Blocking cut = plan(shape, engine_for(shape.isa, shape.a, shape.b));
-  return static_cast<size_t>(cut.packed_b_bytes + cut.thread_bytes() * num_threads);
+  const GemmEngine& engine = engine_for(shape.isa, shape.a, shape.b);
+  const auto bytes = [&](bool shared_a) {
+    const Blocking cut = plan_blocking(shape, engine, shared_a);
+    return static_cast<size_t>(cut.shared_bytes() + cut.thread_bytes() * num_threads);
+  };
+  return can_share_a(shape, engine) ? std::max(bytes(false), bytes(true)) : bytes(false);
 }
 
 void gemm(const GemmArgs& args, std::span<std::byte> workspace, ThreadPool& pool) {

@@ -15,7 +15,8 @@
 
 namespace tandem::cpu {
 
-// Element (row, col) is data[row * row_stride + col * col_stride], strides in elements: a transpose is a view.
+// Element (row, col) is data[row * row_stride + col * col_stride], strides in elements: a transpose is a
+// view.
 struct MatrixView {
   const void* data = nullptr;
   DType dtype = DType::F32;  // F32, BF16 or F16
@@ -31,10 +32,10 @@ struct GemmArgs {
   MatrixView b;  // k x n
   void* c = nullptr;
   DType c_dtype = DType::F32;
-  int64_t ldc = 0;           // elements between rows of c (and of pre)
-  bool accumulate = false;   // c += instead of c =; not together with bias or pre
+  int64_t ldc = 0;             // elements between rows of c (and of pre)
+  bool accumulate = false;     // c += instead of c =; not together with bias or pre
   const void* bias = nullptr;  // n values of c's type added to every row, or null
-  void* pre = nullptr;       // if set: pre = A B + bias in c's type, and c = gelu(pre as stored)
+  void* pre = nullptr;         // if set: pre = A B + bias in c's type, and c = gelu(pre as stored)
   Isa isa = selected_isa();
 };
 

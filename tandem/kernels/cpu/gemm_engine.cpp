@@ -2,6 +2,8 @@
 // survives in the first-level cache while panels of A pass by.
 #include "tandem/kernels/cpu/gemm_engine.h"
 
+#include "tandem/kernels/cpu/gemm_blocking.h"
+
 namespace tandem::cpu {
 namespace {
 
@@ -12,6 +14,7 @@ GemmEngine float_engine(Isa isa, const GemmMicro& micro, TileSize tile, int64_t 
           .nr = tile.nr,
           .k_unit = 1,
           .kc = kc,
+          .block_panels = divide_up(112, tile.mr),
           .whole_rows = false,
           .pack_a = packs.a_f32,
           .pack_b = packs.b_f32,

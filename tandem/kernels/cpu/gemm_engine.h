@@ -13,9 +13,9 @@
 namespace tandem::cpu {
 
 // `count` lines (rows of A or columns of B) of `k` values each, element (line, i) at
-// src[line * line_stride + i * k_stride], into as many panels as it takes, panel_bytes apart. Values from k to
-// k_padded are zeros; lines past `count` are zeros or copies of others, since their products are never stored.
-// May write 64 bytes past the last panel.
+// src[line * line_stride + i * k_stride], into as many panels as it takes, panel_bytes apart. Values from k
+// to k_padded are zeros; lines past `count` are zeros or copies of others, since their products are never
+// stored. Where the source runs along k, packing may write up to 64 bytes past the last panel.
 struct PackArgs {
   const void* src;
   DType dtype;
@@ -43,11 +43,12 @@ struct FinishArgs {
 };
 
 struct GemmEngine {
-  DType panel;   // F32 or BF16: what panels hold
+  DType panel;  // F32 or BF16: what panels hold
   int64_t mr;
   int64_t nr;
   int64_t k_unit;   // panels are padded to a multiple of this many values of k
   int64_t kc;       // most values of k in one pass over the panels
+  int64_t block_panels;  // most panels of A in a task
   bool whole_rows;  // product() always writes mr rows
 
   void (*pack_a)(const PackArgs& args);

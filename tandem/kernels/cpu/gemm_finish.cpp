@@ -20,7 +20,8 @@ using cpu::FinishArgs;
 
 // One vector of a row; the value that goes to C. `pre` may be null.
 template <typename S>
-HWY_INLINE void finish_vector(FloatTag d, const FinishArgs& args, const float* sums, const S* bias, S* c, S* pre) {
+HWY_INLINE void finish_vector(FloatTag d, const FinishArgs& args, const float* sums, const S* bias, S* c,
+                              S* pre) {
   FloatVec value = hn::LoadU(d, sums);
   if (args.accumulate) value = hn::Add(load_float(d, c), value);
   if (bias != nullptr) value = hn::Add(value, load_float(d, bias));

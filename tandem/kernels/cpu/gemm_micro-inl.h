@@ -7,8 +7,8 @@
 constexpr int kPrefetchSteps = 8;  // how far ahead B is fetched
 
 template <typename V, int kRows, int kVecs>
-void tile_product(int64_t k, const typename V::Elem* a, const typename V::Elem* b, float* dst, int64_t dst_stride,
-                  bool add) {
+void tile_product(int64_t k, const typename V::Elem* a, const typename V::Elem* b, float* dst,
+                  int64_t dst_stride, bool add) {
   constexpr int kNr = 2 * V::kLanes;
   typename V::Reg sums[kRows][kVecs];
 #pragma GCC unroll 16
@@ -47,19 +47,20 @@ void tile_product(int64_t k, const typename V::Elem* a, const typename V::Elem* 
 }
 
 template <typename V, int... kRowsLess1>
-void product_for(std::integer_sequence<int, kRowsLess1...>, int64_t k, const void* a, const void* b, float* dst,
-                 int64_t dst_stride, int64_t rows, int64_t cols, bool add) {
+void product_for(std::integer_sequence<int, kRowsLess1...>, int64_t k, const void* a, const void* b,
+                 float* dst, int64_t dst_stride, int64_t rows, int64_t cols, bool add) {
   using Elem = typename V::Elem;
   using Fn = void (*)(int64_t, const Elem*, const Elem*, float*, int64_t, bool);
   static constexpr Fn kNarrow[] = {tile_product<V, kRowsLess1 + 1, 1>...};
   static constexpr Fn kWide[] = {tile_product<V, kRowsLess1 + 1, 2>...};
   const Fn fn = cols > V::kLanes ? kWide[rows - 1] : kNarrow[rows - 1];
-  fn((k + V::kDepth - 1) / V::kDepth, static_cast<const Elem*>(a), static_cast<const Elem*>(b), dst, dst_stride, add);
+  fn((k + V::kDepth - 1) / V::kDepth, static_cast<const Elem*>(a), static_cast<const Elem*>(b), dst,
+     dst_stride, add);
 }
 
 template <typename V>
-void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t rows, int64_t cols,
-             bool add) {
+void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t rows,
+             int64_t cols, bool add) {
   product_for<V>(std::make_integer_sequence<int, V::kMr>(), k, a, b, dst, dst_stride, rows, cols, add);
 }
 

@@ -55,7 +55,8 @@ PackArgs one_panel(const PackArgs& args, int64_t first, int64_t width, int64_t e
   return part;
 }
 
-// Steps [begin, end) of any source, one element at a time. dst element (line, step) is dst[step * width + line].
+// Steps [begin, end) of any source, one element at a time. dst element (line, step) is dst[step * width +
+// line].
 template <typename Src>
 void pack_slow(const PackArgs& args, int64_t width, int64_t begin, int64_t end, float* dst) {
   for (int64_t i = begin; i < end; ++i) {
@@ -93,8 +94,8 @@ HWY_INLINE Four load_four(const Pair* src) {
 HWY_INLINE Four load_four(const BFloat16* src) {
   const hn::Full128<uint32_t> d;
   const hn::Full64<uint16_t> d16;
-  return hn::BitCast(FourTag(),
-                     hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(src)))));
+  return hn::BitCast(
+      FourTag(), hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(src)))));
 }
 HWY_INLINE Four load_four(const Half* src) {
   const hn::Full64<hwy::float16_t> d16;
@@ -125,7 +126,8 @@ int64_t pack_transposed(const PackArgs& args, int64_t elem_bytes, int64_t steps,
   constexpr int kGroups = (kWidth + 3) / 4;
   const Src* lines[kGroups][4];
   for (int64_t line = 0; line < 4 * kGroups; ++line) {
-    const char* src = static_cast<const char*>(args.src) + std::min(line, args.count - 1) * args.line_stride * elem_bytes;
+    const char* src =
+        static_cast<const char*>(args.src) + std::min(line, args.count - 1) * args.line_stride * elem_bytes;
     lines[line / 4][line % 4] = reinterpret_cast<const Src*>(src);
   }
   const int64_t whole = steps / 4 * 4;
@@ -137,12 +139,13 @@ int64_t pack_transposed(const PackArgs& args, int64_t elem_bytes, int64_t steps,
   return whole;
 }
 
-constexpr int64_t kRowsAhead = 48;
+constexpr int64_t kRowsAhead = 2;
 
 template <typename Src>
 HWY_INLINE void prefetch_row(const Src* row, int64_t count) {
   const auto* bytes = reinterpret_cast<const char*>(row);
-  for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(Src)); at += 64) __builtin_prefetch(bytes + at, 0, 2);
+  for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(Src)); at += 64)
+    __builtin_prefetch(bytes + at, 0, 2);
 }
 
 // The first `valid` elements at src (all lanes if there are more), reading no others.
@@ -157,19 +160,34 @@ HWY_INLINE FloatVec load_first(FloatTag d, const Src* src, int64_t valid) {
 HWY_INLINE FloatVec load_first(FloatTag d, const float* src, int64_t valid) {
   return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(valid, 0))), d, src);
 }
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<FloatTag>> load_first_bits(FloatTag, const BFloat16* src, int64_t valid) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<FloatTag>> load_first_bits(FloatTag, const BFloat16* src,
+                                                                   int64_t valid) {
   constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
   const hn::RebindToUnsigned<FloatTag> d32;
   const hn::Rebind<uint16_t, FloatTag> d16;
   const auto* bits = reinterpret_cast<const uint16_t*>(src);
   if (valid >= kLanes) return hn::PromoteTo(d32, hn::LoadU(d16, bits));
 #if HWY_TARGET == HWY_AVX3
-  return hn::PromoteTo(d32, hn::MaskedLoad(hn::FirstN(d16, static_cast<size_t>(std::max<int64_t>(valid, 0))), d16, bits));
+  return hn::PromoteTo(
+      d32, hn::MaskedLoad(hn::FirstN(d16, static_cast<size_t>(std::max<int64_t>(valid, 0))), d16, bits));
 #else
   uint16_t copy[kLanes] = {};
   for (int64_t lane = 0; lane < valid; ++lane) copy[lane] = bits[lane];
   return hn::PromoteTo(d32, hn::LoadU(d16, copy));
 #endif
+}
+
+// Spills past the panel's width except at the last step: the next one may be another task's.
+template <int kWidth, typename D>
+HWY_INLINE void store_step(D d, hn::Vec<D> values, bool last, int64_t line, hn::TFromD<D>* dst) {
+  constexpr int64_t kLanes = hn::MaxLanes(D());
+  if (!last || line + kLanes <= kWidth) {
+    hn::StoreU(values, d, dst);
+  } else {
+    hn::TFromD<D> copy[kLanes];
+    hn::StoreU(values, d, copy);
+    std::copy(copy, copy + kWidth - line, dst);
+  }
 }
 
 // Lines side by side in memory: all panels in one sweep, since a row is often a page away from the next.
@@ -183,7 +201,8 @@ void pack_rows(const PackArgs& args) {
     float* dst = panel<float>(args, 0) + i * kWidth;
     for (int64_t first = 0; first < args.count; first += kWidth, dst += args.panel_bytes / 4) {
       for (int64_t line = 0; line < kWidth; line += kLanes) {
-        hn::StoreU(load_first(d, src + first + line, args.count - first - line), d, dst + line);
+        const FloatVec values = load_first(d, src + first + line, args.count - first - line);
+        store_step<kWidth>(d, values, i + 1 == args.k, line, dst + line);
       }
     }
   }
@@ -204,7 +223,8 @@ void pack_rows_pairs(const PackArgs& args) {
       for (int64_t line = first; line < first + kWidth; line += kLanes) {
         const auto low = load_first_bits(d, src + line, args.count - line);
         const auto high = load_first_bits(d, src + args.k_stride + line, single ? 0 : args.count - line);
-        hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), d32, dst + line - first);
+        store_step<kWidth>(d32, hn::Or(low, hn::ShiftLeft<16>(high)), i + 2 >= args.k, line - first,
+                           dst + line - first);
       }
     }
   }
@@ -275,7 +295,8 @@ void pack_tiles(const PackArgs& args) {
       if (args.k_stride == 1) {
         if (depth < kDepth) std::fill(dst, dst + kRows * kPairs, 0u);
         for (int64_t row = 0; row < whole.count; ++row) {
-          std::memcpy(dst + row * kPairs, element<BFloat16>(whole, row, begin), static_cast<size_t>(depth) * 2);
+          std::memcpy(dst + row * kPairs, element<BFloat16>(whole, row, begin),
+                      static_cast<size_t>(depth) * 2);
         }
         continue;
       }

@@ -50,7 +50,8 @@ Bytes random_values(int64_t elems, DType dtype, uint32_t seed) {
 }
 
 struct Workspace {
-  explicit Workspace(size_t bytes) : data(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64))), size(bytes) {
+  explicit Workspace(size_t bytes)
+      : data(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64))), size(bytes) {
     std::memset(data, 0xff, size);  // NaN in every type: stale scratch must not leak into results
   }
   ~Workspace() { std::free(data); }
@@ -61,7 +62,7 @@ struct Workspace {
 
 struct Case {
   int64_t m, n, k;
-  DType dtype = DType::F32;    // of A, B, bias
+  DType dtype = DType::F32;  // of A, B, bias
   DType c_dtype = DType::F32;
   bool trans_a = false, trans_b = false;
   bool accumulate = false, bias = false, gelu = false;
@@ -69,9 +70,10 @@ struct Case {
 };
 
 std::string describe(const Case& c) {
-  return fmt::format("{} x {} x {} {}->{} {}{}{}{}{} on {}", c.m, c.n, c.k, dtype_name(c.dtype), dtype_name(c.c_dtype),
-                     c.trans_a ? 'T' : 'N', c.trans_b ? 'T' : 'N', c.accumulate ? " acc" : "", c.bias ? " bias" : "",
-                     c.gelu ? " gelu" : "", isa_name(c.isa));
+  return fmt::format("{} x {} x {} {}->{} {}{}{}{}{} on {}", c.m, c.n, c.k, dtype_name(c.dtype),
+                     dtype_name(c.c_dtype), c.trans_a ? 'T' : 'N', c.trans_b ? 'T' : 'N',
+                     c.accumulate ? " acc" : "", c.bias ? " bias" : "", c.gelu ? " gelu" : "",
+                     isa_name(c.isa));
 }
 
 constexpr int64_t kLdcExtra = 3;  // columns of C that the product must leave alone
@@ -102,7 +104,9 @@ GemmArgs make_args(const Case& t, const Bytes& a, const Bytes& b, const Bytes& b
   return args;
 }
 
-double gelu_of(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+double gelu_of(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 
 double tolerance(DType dtype) {
   if (dtype == DType::BF16) return 1.0 / 256;
@@ -143,7 +147,8 @@ void expect_matches_reference(const Case& t) {
     }
     if (i + 1 == t.m) break;
     for (int64_t j = t.n; j < args.ldc; ++j) {
-      ASSERT_EQ(read(result.c.data(), t.c_dtype, i * args.ldc + j), read(before.data(), t.c_dtype, i * args.ldc + j))
+      ASSERT_EQ(read(result.c.data(), t.c_dtype, i * args.ldc + j),
+                read(before.data(), t.c_dtype, i * args.ldc + j))
           << "outside C: " << i << "," << j;
     }
   }
@@ -211,7 +216,8 @@ TEST(Gemm, MatchesReferenceWhereKIsCut) {
   for (Isa isa : levels_here()) {
     for (DType dtype : {DType::F32, DType::BF16}) {
       for (DType c_dtype : {DType::F32, dtype}) {
-        expect_matches_reference({.m = 19, .n = 45, .k = 2001, .dtype = dtype, .c_dtype = c_dtype, .isa = isa});
+        expect_matches_reference(
+            {.m = 19, .n = 45, .k = 2001, .dtype = dtype, .c_dtype = c_dtype, .isa = isa});
         Case t{.m = 16, .n = 33, .k = 9001, .dtype = dtype, .c_dtype = c_dtype, .trans_a = true, .isa = isa};
         t.bias = true;
         t.gelu = true;
@@ -263,7 +269,8 @@ Bytes run_with_threads(const Case& t, int num_threads) {
   const Bytes bias = random_values(t.n, t.c_dtype, 3);
   Result result;
   const GemmArgs args = make_args(t, a, b, bias, result);
-  const Workspace workspace(gemm_workspace({t.m, t.n, t.k, t.dtype, t.dtype, t.c_dtype, t.isa}, std::max(1, num_threads)));
+  const Workspace workspace(
+      gemm_workspace({t.m, t.n, t.k, t.dtype, t.dtype, t.c_dtype, t.isa}, std::max(1, num_threads)));
   if (num_threads == 0) {
     gemm_serial(args, workspace.span());
   } else {
@@ -326,12 +333,19 @@ TEST(Gemm, GivesTheSameBitsWhicheverRowsAndColumnsAreComputedTogether) {
 }
 
 TEST(Gemm, RunsAmxWhereTheCpuHasIt) {
-  if (detected_isa() < Isa::Amx) GTEST_SKIP() << "this CPU has no AMX (level " << isa_name(detected_isa()) << ")";
+  if (detected_isa() < Isa::Amx)
+    GTEST_SKIP() << "this CPU has no AMX (level " << isa_name(detected_isa()) << ")";
   EXPECT_EQ(gemm_engine(Isa::Amx, DType::BF16).k_unit, 32);
   for (bool trans_a : {false, true}) {
     for (bool trans_b : {false, true}) {
-      expect_matches_reference({.m = 200, .n = 150, .k = 1100, .dtype = DType::BF16, .c_dtype = DType::BF16,
-                                .trans_a = trans_a, .trans_b = trans_b, .isa = Isa::Amx});
+      expect_matches_reference({.m = 200,
+                                .n = 150,
+                                .k = 1100,
+                                .dtype = DType::BF16,
+                                .c_dtype = DType::BF16,
+                                .trans_a = trans_a,
+                                .trans_b = trans_b,
+                                .isa = Isa::Amx});
     }
   }
 }

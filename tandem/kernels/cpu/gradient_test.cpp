@@ -180,7 +180,8 @@ TEST(Gradients, MatchFiniteDifferencesInDoubleAfterFusion) {
 TEST(Gradients, EveryRuleIsUsedByACase) {
   std::set<Op> used;
   for (const Case& c : cases()) {
-    for (const Node& node : apply_precision(c.forward, {.storage = DType::F64}).nodes()) used.insert(node.op);
+    const Graph typed = apply_precision(c.forward, {.storage = DType::F64});
+    for (const Node& node : typed.nodes()) used.insert(node.op);
   }
   for (int i = 0; i < static_cast<int>(Op::kCount); ++i) {
     const Op op = static_cast<Op>(i);

@@ -64,7 +64,9 @@ bool supports_matmul_acc(const CallSignature& call) {
   return is_storage(storage) && call.in[2].dtype == storage && (acc == DType::F32 || acc == storage);
 }
 
-size_t matmul_workspace(const CallSignature& call, int num_threads) { return product_workspace(call, 0, num_threads); }
+size_t matmul_workspace(const CallSignature& call, int num_threads) {
+  return product_workspace(call, 0, num_threads);
+}
 size_t matmul_acc_workspace(const CallSignature& call, int num_threads) {
   return product_workspace(call, 1, num_threads);
 }

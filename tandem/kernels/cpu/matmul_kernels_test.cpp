@@ -64,8 +64,8 @@ TEST(MatmulKernels, AccumulateWeightGradientsOfHalfPrecisionOperands) {
   std::vector<BFloat16> dy = half({1, 2, 3, 4, 5, 6}), x = half({1, 0, 2, 1, 0, 3});
   std::vector<float> dw = {100, 200, 300, 400};
   const TensorArg acc = tensor(dw, {2, 2});
-  run_op(Op::MatmulAcc, {acc, {dy.data(), {DType::BF16, {1, 3, 2}}}, {x.data(), {DType::BF16, {1, 3, 2}}}}, {acc},
-         {{"trans_a", int64_t{1}}});
+  run_op(Op::MatmulAcc, {acc, {dy.data(), {DType::BF16, {1, 3, 2}}}, {x.data(), {DType::BF16, {1, 3, 2}}}},
+         {acc}, {{"trans_a", int64_t{1}}});
   EXPECT_EQ(dw, (std::vector<float>{107, 218, 310, 422}));
 }
 

@@ -42,9 +42,9 @@ const float* params_as_float(const S* params, int64_t width, float* scratch) {
 template <typename S>
 struct NormRow {
   const S* x;
-  const S* b;         // added to x where not null: S(x + b), as the Add kernel gives it, goes to `sum` ..
-  S* sum;             // .. and is what is normalised
-  float* row;         // scratch, for 16-bit types
+  const S* b;  // added to x where not null: S(x + b), as the Add kernel gives it, goes to `sum` ..
+  S* sum;      // .. and is what is normalised
+  float* row;  // scratch, for 16-bit types
   const float* gamma;
   const float* beta;  // null for RmsNorm
   S* y;
@@ -71,7 +71,8 @@ HWY_INLINE RowStats norm_row(const NormRow<S>& r, size_t width, float eps) {
   const float inv_width = 1.0f / static_cast<float>(width);
   float mean = 0.0f, squares;
   if constexpr (kKind == NormKind::Layer) {
-    mean = inv_width * sum_of_vectors(width, [&](size_t i, auto part) { return first_load<kAdd>(d, r, i, part); });
+    mean = inv_width *
+           sum_of_vectors(width, [&](size_t i, auto part) { return first_load<kAdd>(d, r, i, part); });
     const auto center = hn::Set(d, mean);
     squares = sum_of_vectors(width, [&](size_t i, auto part) {
       const auto v = hn::Sub(load_float(d, row + i, part), center);
@@ -109,26 +110,28 @@ void run_norm(const KernelArgs& args, Stream& stream) {
   cpu::NormScratch scratch(args.workspace, width);
   cpu::with_storage(y.type.dtype, [&]<typename S>(S) {
     const float* gamma = params_as_float(args.in[kGamma].as<S>(), width, scratch.gamma);
-    const float* beta = kLayer ? params_as_float(args.in[kGamma + kLayer].as<S>(), width, scratch.beta) : nullptr;
+    const float* beta =
+        kLayer ? params_as_float(args.in[kGamma + kLayer].as<S>(), width, scratch.beta) : nullptr;
     float* mean = kLayer ? args.out[kY + 1].as<float>() : nullptr;
     float* rstd = args.out.back().as<float>();
-    cpu::for_row_groups(stream.pool(), y.type.shape.rows(), width, [&](int64_t begin, int64_t end, int worker) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t at = row * width;
-        const NormRow<S> r{
-            .x = args.in[0].as<S>() + at,
-            .b = kAdd ? args.in[1].as<S>() + at : nullptr,
-            .sum = kAdd ? args.out[0].as<S>() + at : nullptr,
-            .row = std::is_same_v<S, float> ? nullptr : scratch.row(worker),
-            .gamma = gamma,
-            .beta = beta,
-            .y = y.as<S>() + at,
-        };
-        const RowStats stats = norm_row<kKind, kAdd>(r, static_cast<size_t>(width), eps);
-        if constexpr (kKind == NormKind::Layer) mean[row] = stats.mean;
-        rstd[row] = stats.rstd;
-      }
-    });
+    cpu::for_row_groups(stream.pool(), y.type.shape.rows(), width,
+                        [&](int64_t begin, int64_t end, int worker) {
+                          for (int64_t row = begin; row < end; ++row) {
+                            const int64_t at = row * width;
+                            const NormRow<S> r{
+                                .x = args.in[0].as<S>() + at,
+                                .b = kAdd ? args.in[1].as<S>() + at : nullptr,
+                                .sum = kAdd ? args.out[0].as<S>() + at : nullptr,
+                                .row = std::is_same_v<S, float> ? nullptr : scratch.row(worker),
+                                .gamma = gamma,
+                                .beta = beta,
+                                .y = y.as<S>() + at,
+                            };
+                            const RowStats stats = norm_row<kKind, kAdd>(r, static_cast<size_t>(width), eps);
+                            if constexpr (kKind == NormKind::Layer) mean[row] = stats.mean;
+                            rstd[row] = stats.rstd;
+                          }
+                        });
   });
 }
 

@@ -41,7 +41,8 @@ bool supports_norm_grad(const CallSignature& call) {
   const size_t num_sums = 1 + layer_only(kKind);
   const size_t first_acc = 3 + num_sums;
   const size_t first_dres = first_acc + num_sums;
-  if (call.in.size() < first_dres || call.in.size() > first_dres + 1 || call.out.size() != 1 + num_sums) return false;
+  if (call.in.size() < first_dres || call.in.size() > first_dres + 1 || call.out.size() != 1 + num_sums)
+    return false;
   const DType storage = call.in[0].dtype;
   for (size_t k = 0; k < num_sums; ++k) {
     const DType acc = call.in[first_acc + k].dtype;
@@ -61,7 +62,8 @@ size_t norm_grad_workspace(const CallSignature& call, int) {
   const Shape& shape = call.in[0].shape;
   const int64_t num_sums = 1 + static_cast<int64_t>(layer_only(kKind));
   const int64_t num_params = is_half(call.in[0].dtype) ? 1 : 0;  // gamma in fp32
-  return static_cast<size_t>((RowChunks(shape.rows()).count * num_sums + num_params) * shape.last()) * sizeof(float);
+  return static_cast<size_t>((RowChunks(shape.rows()).count * num_sums + num_params) * shape.last()) *
+         sizeof(float);
 }
 
 template bool supports_norm<NormKind::Layer>(const CallSignature&);

@@ -79,7 +79,8 @@ HWY_INLINE void norm_grad_rows(const NormGradRows<S>& rows, size_t first_row) {
     for (size_t k = 0; k < kRows; ++k) {
       const size_t row = (first_row + k) * rows.width;
       const auto dy = load_float(d, rows.dy + row + i, part);
-      const auto xhat = hn::Mul(centered_at<kKind>(d, rows.x + row, stats[k], i, part), hn::Set(d, stats[k].rstd));
+      const auto xhat =
+          hn::Mul(centered_at<kKind>(d, rows.x + row, stats[k], i, part), hn::Set(d, stats[k].rstd));
       dgamma = hn::MulAdd(dy, xhat, dgamma);
       auto g = hn::Mul(dy, gamma);
       if constexpr (kKind == NormKind::Layer) {
@@ -136,7 +137,8 @@ void run_norm_grad(const KernelArgs& args, Stream& stream) {
           .dgamma = sums,
           .dbeta = kLayer ? sums + width : nullptr,
       };
-      norm_grad_chunk<kKind>(rows, static_cast<size_t>(chunks.begin(chunk)), static_cast<size_t>(chunks.end(chunk)));
+      norm_grad_chunk<kKind>(rows, static_cast<size_t>(chunks.begin(chunk)),
+                             static_cast<size_t>(chunks.end(chunk)));
     });
   });
   for (size_t k = 0; k <= kLayer; ++k) {

@@ -26,8 +26,11 @@ struct NormData {
     return {Op::LayerNorm, {x, gamma, beta}, {row_type(), stat_type(), stat_type()}, {-1, -1, -1}, kEps};
   }
   Call add_layer_norm() const {
-    return {Op::AddLayerNorm, {a, b, gamma, beta}, {row_type(), row_type(), stat_type(), stat_type()},
-            {-1, -1, -1, -1}, kEps};
+    return {Op::AddLayerNorm,
+            {a, b, gamma, beta},
+            {row_type(), row_type(), stat_type(), stat_type()},
+            {-1, -1, -1, -1},
+            kEps};
   }
   Call rms_norm(const HostTensor& x) const {
     return {Op::RmsNorm, {x, gamma}, {row_type(), stat_type()}, {-1, -1}, kEps};
@@ -35,18 +38,27 @@ struct NormData {
   Call add_rms_norm() const {
     return {Op::AddRmsNorm, {a, b, gamma}, {row_type(), row_type(), stat_type()}, {-1, -1, -1}, kEps};
   }
-  Call add(const HostTensor& x, const HostTensor& y) const { return {Op::Add, {x, y}, {row_type()}, {-1}, {}}; }
+  Call add(const HostTensor& x, const HostTensor& y) const {
+    return {Op::Add, {x, y}, {row_type()}, {-1}, {}};
+  }
 
   Call layer_norm_grad(bool with_dres, int dx_shares = -1) const {
     const auto forward = run_fast(layer_norm(a));
-    Call call{Op::LayerNormGrad, {dy, a, gamma, forward[1], forward[2], acc_dgamma, acc_dbeta},
-              {row_type(), acc_dgamma.type, acc_dbeta.type}, {dx_shares, 5, 6}, {}};
+    Call call{Op::LayerNormGrad,
+              {dy, a, gamma, forward[1], forward[2], acc_dgamma, acc_dbeta},
+              {row_type(), acc_dgamma.type, acc_dbeta.type},
+              {dx_shares, 5, 6},
+              {}};
     if (with_dres) call.in.push_back(dres);
     return call;
   }
   Call rms_norm_grad(bool with_dres, int dx_shares = -1) const {
     const auto forward = run_fast(rms_norm(a));
-    Call call{Op::RmsNormGrad, {dy, a, gamma, forward[1], acc_dgamma}, {row_type(), acc_dgamma.type}, {dx_shares, 4}, {}};
+    Call call{Op::RmsNormGrad,
+              {dy, a, gamma, forward[1], acc_dgamma},
+              {row_type(), acc_dgamma.type},
+              {dx_shares, 4},
+              {}};
     if (with_dres) call.in.push_back(dres);
     return call;
   }

@@ -22,14 +22,15 @@ void map_unary(const KernelArgs& args, Stream& stream, const Fn& fn) {
   cpu::with_storage(args.in[0].type.dtype, [&]<typename S>(S) {
     const S* x = args.in[0].as<S>();
     S* y = args.out[0].as<S>();
-    cpu::for_pieces(stream.pool(), args.out[0].elems(), cpu::kElemsPerTask, [&](int64_t begin, int64_t end, int) {
-      const FloatTag d;
-      const S* src = x + begin;
-      S* dst = y + begin;
-      for_each_vector(static_cast<size_t>(end - begin), [&](size_t i, auto part) {
-        store_float(d, fn(d, load_float(d, src + i, part)), dst + i, part);
-      });
-    });
+    cpu::for_pieces(stream.pool(), args.out[0].elems(), cpu::kElemsPerTask,
+                    [&](int64_t begin, int64_t end, int) {
+                      const FloatTag d;
+                      const S* src = x + begin;
+                      S* dst = y + begin;
+                      for_each_vector(static_cast<size_t>(end - begin), [&](size_t i, auto part) {
+                        store_float(d, fn(d, load_float(d, src + i, part)), dst + i, part);
+                      });
+                    });
   });
 }
 
@@ -39,15 +40,16 @@ void map_binary(const KernelArgs& args, Stream& stream, const Fn& fn) {
     const S* a = args.in[0].as<S>();
     const S* b = args.in[1].as<S>();
     S* y = args.out[0].as<S>();
-    cpu::for_pieces(stream.pool(), args.out[0].elems(), cpu::kElemsPerTask, [&](int64_t begin, int64_t end, int) {
-      const FloatTag d;
-      const S* lhs = a + begin;
-      const S* rhs = b + begin;
-      S* dst = y + begin;
-      for_each_vector(static_cast<size_t>(end - begin), [&](size_t i, auto part) {
-        store_float(d, fn(d, load_float(d, lhs + i, part), load_float(d, rhs + i, part)), dst + i, part);
-      });
-    });
+    cpu::for_pieces(
+        stream.pool(), args.out[0].elems(), cpu::kElemsPerTask, [&](int64_t begin, int64_t end, int) {
+          const FloatTag d;
+          const S* lhs = a + begin;
+          const S* rhs = b + begin;
+          S* dst = y + begin;
+          for_each_vector(static_cast<size_t>(end - begin), [&](size_t i, auto part) {
+            store_float(d, fn(d, load_float(d, lhs + i, part), load_float(d, rhs + i, part)), dst + i, part);
+          });
+        });
   });
 }
 
@@ -85,14 +87,15 @@ void run_cast(const KernelArgs& args, Stream& stream) {
     cpu::with_storage(args.out[0].type.dtype, [&]<typename To>(To) {
       const From* x = args.in[0].as<From>();
       To* y = args.out[0].as<To>();
-      cpu::for_pieces(stream.pool(), args.out[0].elems(), cpu::kElemsPerTask, [&](int64_t begin, int64_t end, int) {
-        const FloatTag d;
-        const From* src = x + begin;
-        To* dst = y + begin;
-        for_each_vector(static_cast<size_t>(end - begin), [&](size_t i, auto part) {
-          store_float(d, load_float(d, src + i, part), dst + i, part);
-        });
-      });
+      cpu::for_pieces(stream.pool(), args.out[0].elems(), cpu::kElemsPerTask,
+                      [&](int64_t begin, int64_t end, int) {
+                        const FloatTag d;
+                        const From* src = x + begin;
+                        To* dst = y + begin;
+                        for_each_vector(static_cast<size_t>(end - begin), [&](size_t i, auto part) {
+                          store_float(d, load_float(d, src + i, part), dst + i, part);
+                        });
+                      });
     });
   });
 }
@@ -116,7 +119,8 @@ namespace cpu {
 namespace {
 
 bool supports_unary(const CallSignature& call) {
-  return call.in.size() == 1 && call.out.size() == 1 && is_storage(call.in[0].dtype) && call.in[0] == call.out[0];
+  return call.in.size() == 1 && call.out.size() == 1 && is_storage(call.in[0].dtype) &&
+         call.in[0] == call.out[0];
 }
 bool supports_binary(const CallSignature& call) {
   return call.in.size() == 2 && call.out.size() == 1 && is_storage(call.in[0].dtype) &&

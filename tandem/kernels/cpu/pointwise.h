@@ -9,7 +9,9 @@
 
 namespace tandem::cpu {
 
-inline bool is_storage(DType dtype) { return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16; }
+inline bool is_storage(DType dtype) {
+  return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
+}
 
 // Calls fn with a value of the C++ type of `dtype`, which must be f32, bf16 or f16.
 template <typename Fn>

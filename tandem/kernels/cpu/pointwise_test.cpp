@@ -9,7 +9,11 @@ Call unary(Op op, DType storage, int64_t rows, int64_t width, Attrs attrs = {}, 
 }
 Call binary(Op op, DType storage, int64_t rows, int64_t width, int shares = -1) {
   const TensorType type{storage, {rows, width}};
-  return {op, {random_tensor(storage, type.shape, 1, 3), random_tensor(storage, type.shape, 2, 3)}, {type}, {shares}, {}};
+  return {op,
+          {random_tensor(storage, type.shape, 1, 3), random_tensor(storage, type.shape, 2, 3)},
+          {type},
+          {shares},
+          {}};
 }
 
 TEST(Pointwise, MatchesReferenceOverRaggedShapes) {
@@ -27,7 +31,8 @@ TEST(Pointwise, GivesTheSameBitsInPlace) {
   for (const DType storage : kStorage) {
     for (const Op op : {Op::Scale, Op::Gelu, Op::Relu}) {
       const Attrs attrs{{"factor", 0.3}};
-      EXPECT_EQ(run_fast(unary(op, storage, 30, 1001, attrs, 0)), run_fast(unary(op, storage, 30, 1001, attrs)));
+      EXPECT_EQ(run_fast(unary(op, storage, 30, 1001, attrs, 0)),
+                run_fast(unary(op, storage, 30, 1001, attrs)));
     }
     for (const Op op : {Op::Add, Op::GeluGrad, Op::ReluGrad}) {
       EXPECT_EQ(run_fast(binary(op, storage, 30, 1001, 0)), run_fast(binary(op, storage, 30, 1001)));
@@ -73,8 +78,9 @@ TEST(Cast, MatchesReferenceBetweenAllStorageTypes) {
     for (const DType to : kStorage) {
       for (const int64_t width : kRaggedWidths) {
         const Call call{Op::Cast, {random_tensor(from, {17, width}, 1, 30)}, {{to, {17, width}}}, {-1}, {}};
-        const auto want = run(reference_kernels().by_name("ref.cast"), call, *std::make_unique<ThreadPool>(1));
-        for_each_target([&] { EXPECT_EQ(run_fast(call), want) << dtype_name(from) << " to " << dtype_name(to); });
+        const auto want = run(reference_kernel(Op::Cast), call, pool_of(1));
+        for_each_target(
+            [&] { EXPECT_EQ(run_fast(call), want) << dtype_name(from) << " to " << dtype_name(to); });
       }
     }
   }
@@ -103,7 +109,8 @@ TEST(Swiglu, SaturatesWithoutNan) {
 TEST(ShapeOps, MoveColumnsAsTheReferenceDoes) {
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8}) {
     for (const int64_t rows : kRaggedRows) {
-      const HostTensor a = random_tensor(dtype, {rows, 5}, 1, 9, 50), b = random_tensor(dtype, {rows, 100}, 2, 9, 50),
+      const HostTensor a = random_tensor(dtype, {rows, 5}, 1, 9, 50),
+                       b = random_tensor(dtype, {rows, 100}, 2, 9, 50),
                        c = random_tensor(dtype, {rows, 1}, 3, 9, 50);
       expect_matches_reference({Op::Concat, {a, b, c}, {{dtype, {rows, 106}}}, {-1}, {}}, 0);
       const Attrs attrs{{"begin", int64_t{7}}, {"size", int64_t{61}}};

@@ -28,7 +28,8 @@ struct HostTensor {
   bool operator==(const HostTensor&) const = default;
 };
 
-inline HostTensor random_tensor(DType dtype, Shape shape, uint64_t stream, double scale = 1, double offset = 0) {
+inline HostTensor random_tensor(DType dtype, Shape shape, uint64_t stream, double scale = 1,
+                                double offset = 0) {
   HostTensor tensor(dtype, std::move(shape));
   const Rng rng(7, stream);
   for (int64_t i = 0; i < tensor.type.shape.elems(); ++i) {
@@ -43,7 +44,8 @@ inline HostTensor random_ids(Shape shape, int64_t vocab, uint64_t stream) {
   HostTensor tensor(DType::I32, std::move(shape));
   const Rng rng(11, stream);
   for (int64_t i = 0; i < tensor.type.shape.elems(); ++i) {
-    ref::set(tensor.arg(), i, static_cast<double>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab))));
+    ref::set(tensor.arg(), i,
+             static_cast<double>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab))));
   }
   return tensor;
 }
@@ -75,7 +77,8 @@ inline std::vector<HostTensor> run(const Kernel& kernel, Call call, ThreadPool& 
   for (size_t k = 0; k < call.out.size(); ++k) {
     const int shared = call.shares[k];
     fresh.emplace_back(call.out[k].dtype, call.out[k].shape);
-    out.push_back({shared < 0 ? fresh.back().bytes.data() : in[static_cast<size_t>(shared)].data, call.out[k]});
+    out.push_back(
+        {shared < 0 ? fresh.back().bytes.data() : in[static_cast<size_t>(shared)].data, call.out[k]});
   }
   EXPECT_TRUE(kernel.supports(signature)) << kernel.name;
   const size_t bytes = kernel.workspace == nullptr ? 0 : kernel.workspace(signature, pool.num_threads());
@@ -84,13 +87,28 @@ inline std::vector<HostTensor> run(const Kernel& kernel, Call call, ThreadPool& 
   Stream stream(pool);
   kernel.run({in, out, call.attrs, std::span(workspace).first(bytes)}, stream);
   for (size_t i = bytes; i < workspace.size(); ++i) EXPECT_EQ(workspace[i], std::byte{0xa5}) << kernel.name;
-  for (size_t k = 0; k < out.size(); ++k) std::memcpy(fresh[k].bytes.data(), out[k].data, fresh[k].bytes.size());
+  for (size_t k = 0; k < out.size(); ++k)
+    std::memcpy(fresh[k].bytes.data(), out[k].data, fresh[k].bytes.size());
   return fresh;
 }
 
-inline std::vector<HostTensor> run_fast(const Call& call, int num_threads = 2) {
-  ThreadPool pool(num_threads);
-  return run(fast_kernels().by_name("cpu." + std::string(op_name(call.op))), call, pool);
+inline const Kernel& fast_kernel(Op op) {
+  static const KernelRegistry registry = fast_kernels();
+  return registry.by_name("cpu." + std::string(op_name(op)));
+}
+
+inline const Kernel& reference_kernel(Op op) {
+  static const KernelRegistry registry = reference_kernels();
+  return registry.by_name("ref." + std::string(op_name(op)));
+}
+
+inline ThreadPool& pool_of(int num_threads) {
+  static ThreadPool one(1), two(2), four(4);
+  return num_threads == 1 ? one : num_threads == 2 ? two : four;
+}
+
+inline std::vector<HostTensor> run_fast(const Call& call, int num_threads = 1) {
+  return run(fast_kernel(call.op), call, pool_of(num_threads));
 }
 
 // One unit in the last place of the storage type, and what fp32 sums may lose.
@@ -98,11 +116,13 @@ inline double relative_tolerance(DType dtype) {
   return dtype == DType::BF16 ? 1.0 / 127 : dtype == DType::F16 ? 1.0 / 1023 : 4e-6;
 }
 
-inline void expect_near(const HostTensor& got, const HostTensor& want, double slack, const std::string& what) {
+inline void expect_near(const HostTensor& got, const HostTensor& want, double slack,
+                        const std::string& what) {
   ASSERT_EQ(got.type, want.type) << what;
   for (int64_t i = 0; i < got.type.shape.elems(); ++i) {
     const double bound = relative_tolerance(got.type.dtype) * std::abs(want.at(i)) + slack;
-    ASSERT_NEAR(got.at(i), want.at(i), bound) << what << " element " << i << " of " << to_string(got.type.shape);
+    ASSERT_NEAR(got.at(i), want.at(i), bound)
+        << what << " element " << i << " of " << to_string(got.type.shape);
   }
 }
 
@@ -120,16 +140,14 @@ void for_each_target(const Fn& fn) {
 }
 
 inline void expect_matches_reference(const Call& call, double slack = 4e-6) {
-  static ThreadPool pools[] = {ThreadPool(1), ThreadPool(2), ThreadPool(4)};
-  static const KernelRegistry fast = fast_kernels(), reference = reference_kernels();
   const std::string name(op_name(call.op));
-  const auto want = run(reference.by_name("ref." + name), call, pools[0]);
+  const auto want = run(reference_kernel(call.op), call, pool_of(1));
   for_each_target([&] {
-    const Kernel& kernel = fast.by_name("cpu." + name);
-    const auto got = run(kernel, call, pools[0]);
-    for (size_t k = 0; k < got.size(); ++k) expect_near(got[k], want[k], slack, name + " output " + std::to_string(k));
-    for (ThreadPool* pool : {&pools[1], &pools[2]}) {
-      EXPECT_EQ(run(kernel, call, *pool), got) << name << " with " << pool->num_threads() << " threads";
+    const auto got = run_fast(call);
+    for (size_t k = 0; k < got.size(); ++k)
+      expect_near(got[k], want[k], slack, fmt::format("{} output {}", name, k));
+    for (const int num_threads : {2, 4}) {
+      EXPECT_EQ(run_fast(call, num_threads), got) << name << " with " << num_threads << " threads";
     }
   });
 }

@@ -30,14 +30,19 @@ namespace cpu {
 namespace {
 
 void rms_norm(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_rms_norm)(args, stream); }
-void add_rms_norm(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_add_rms_norm)(args, stream); }
-void rms_norm_grad(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_rms_norm_grad)(args, stream); }
+void add_rms_norm(const KernelArgs& args, Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(run_add_rms_norm)(args, stream);
+}
+void rms_norm_grad(const KernelArgs& args, Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(run_rms_norm_grad)(args, stream);
+}
 
 }  // namespace
 
 void add_rms_norm_kernels(KernelRegistry& registry) {
   registry.add({"cpu.rms_norm", Op::RmsNorm, supports_norm<NormKind::Rms>, norm_workspace, rms_norm});
-  registry.add({"cpu.add_rms_norm", Op::AddRmsNorm, supports_add_norm<NormKind::Rms>, norm_workspace, add_rms_norm});
+  registry.add(
+      {"cpu.add_rms_norm", Op::AddRmsNorm, supports_add_norm<NormKind::Rms>, norm_workspace, add_rms_norm});
   registry.add({"cpu.rms_norm_grad", Op::RmsNormGrad, supports_norm_grad<NormKind::Rms>,
                 norm_grad_workspace<NormKind::Rms>, rms_norm_grad});
 }

@@ -20,7 +20,8 @@ namespace rope {
 
 // One token: heads follow one another in `row`.
 template <typename S>
-HWY_ATTR void rotate_heads(S* row, int64_t num_heads, int64_t half, const float* cosines, const float* sines) {
+HWY_ATTR void rotate_heads(S* row, int64_t num_heads, int64_t half, const float* cosines,
+                           const float* sines) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t head = 0; head < num_heads; ++head, row += 2 * half) {

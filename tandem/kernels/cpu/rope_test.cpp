@@ -27,13 +27,17 @@ struct Case {
   Shape qkv() const { return {batch, tokens, (heads + 2 * kv_heads) * head_dim}; }
 };
 
-const Case kCases[] = {{2, 1, 1, 1, 2, 10000.0},   {1, 5, 3, 1, 20, 10000.0},  {2, 67, 4, 2, 64, 10000.0},
-                       {1, 33, 2, 2, 80, 500000.0}, {1, 2100, 1, 1, 16, 10000.0}};
+const Case kCases[] = {{2, 1, 1, 1, 2, 10000.0},
+                       {1, 5, 3, 1, 20, 10000.0},
+                       {2, 67, 4, 2, 64, 10000.0},
+                       {1, 33, 2, 2, 80, 500000.0},
+                       {1, 2100, 1, 1, 16, 10000.0}};
 
 TEST(Rope, MatchesReferenceOverRaggedShapes) {
   for (const Case& c : kCases) {
     for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
-      for (const auto& [op, name] : {std::pair{Op::Rope, "cpu.rope"}, std::pair{Op::RopeGrad, "cpu.rope_grad"}}) {
+      for (const auto& [op, name] :
+           {std::pair{Op::Rope, "cpu.rope"}, std::pair{Op::RopeGrad, "cpu.rope_grad"}}) {
         SCOPED_TRACE(fmt::format("{} T {} head_dim {} {}", name, c.tokens, c.head_dim, dtype_name(dtype)));
         KernelRun expected(op, c.attrs());
         expected.random_in(dtype, c.qkv(), 1).in_place_out();
@@ -64,7 +68,8 @@ TEST(Rope, GivesTheSameBitsForAnyThreadCount) {
   KernelRun run(Op::Rope, c.attrs());
   run.random_in(DType::F32, c.qkv(), 1).in_place_out();
   const auto one = run.run(fast_kernels(), "cpu.rope", 1).result_bytes(0);
-  for (const int threads : {2, 4}) EXPECT_EQ(one, run.run(fast_kernels(), "cpu.rope", threads).result_bytes(0));
+  for (const int threads : {2, 4})
+    EXPECT_EQ(one, run.run(fast_kernels(), "cpu.rope", threads).result_bytes(0));
 }
 
 }  // namespace

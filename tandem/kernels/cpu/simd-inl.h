@@ -26,8 +26,12 @@ HWY_INLINE FloatVec load_float(FloatTag d, const BFloat16* src) {
   return hn::BitCast(d, hn::ShiftLeft<16>(bits));
 }
 HWY_INLINE FloatVec load_float(FloatTag d, const Half* src) {
+#if HWY_TARGET == HWY_SCALAR  // whose PromoteTo turns infinities and NaNs into numbers
+  return hn::Set(d, to_float(*src));
+#else
   const hn::Rebind<hwy::float16_t, FloatTag> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(src)));
+#endif
 }
 
 HWY_INLINE void store_float(FloatTag d, FloatVec v, float* dst) { hn::StoreU(v, d, dst); }
@@ -41,7 +45,8 @@ HWY_INLINE void store_float(FloatTag d, FloatVec v, BFloat16* dst) {
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(lsb, hn::Set(d32, 0x7fffu))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40u));
   const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
-  hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet, rounded)), d16, reinterpret_cast<uint16_t*>(dst));
+  hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet, rounded)), d16,
+             reinterpret_cast<uint16_t*>(dst));
 }
 HWY_INLINE void store_float(FloatTag d, FloatVec v, Half* dst) {
   (void)d;

@@ -23,19 +23,20 @@ void run_swiglu(const KernelArgs& args, Stream& stream) {
   cpu::with_storage(args.in[0].type.dtype, [&]<typename S>(S) {
     const S* gate_up = args.in[0].as<S>();
     S* y = args.out[0].as<S>();
-    cpu::for_row_groups(stream.pool(), args.out[0].type.shape.rows(), width, [&](int64_t begin, int64_t end, int) {
-      const FloatTag d;
-      for (int64_t row = begin; row < end; ++row) {
-        const S* gate = gate_up + row * 2 * width;
-        const S* up = gate + width;
-        S* dst = y + row * width;
-        for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
-          const auto g = load_float(d, gate + i, part);
-          const auto silu = hn::Mul(g, sigmoid(d, g));
-          store_float(d, hn::Mul(silu, load_float(d, up + i, part)), dst + i, part);
-        });
-      }
-    });
+    cpu::for_row_groups(stream.pool(), args.out[0].type.shape.rows(), width,
+                        [&](int64_t begin, int64_t end, int) {
+                          const FloatTag d;
+                          for (int64_t row = begin; row < end; ++row) {
+                            const S* gate = gate_up + row * 2 * width;
+                            const S* up = gate + width;
+                            S* dst = y + row * width;
+                            for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
+                              const auto g = load_float(d, gate + i, part);
+                              const auto silu = hn::Mul(g, sigmoid(d, g));
+                              store_float(d, hn::Mul(silu, load_float(d, up + i, part)), dst + i, part);
+                            });
+                          }
+                        });
   });
 }
 
@@ -46,26 +47,27 @@ void run_swiglu_grad(const KernelArgs& args, Stream& stream) {
     const S* dy = args.in[0].as<S>();
     const S* gate_up = args.in[1].as<S>();
     S* dgate_up = args.out[0].as<S>();
-    cpu::for_row_groups(stream.pool(), args.in[0].type.shape.rows(), width, [&](int64_t begin, int64_t end, int) {
-      const FloatTag d;
-      for (int64_t row = begin; row < end; ++row) {
-        const S* src = dy + row * width;
-        const S* gate = gate_up + row * 2 * width;
-        const S* up = gate + width;
-        S* dgate = dgate_up + row * 2 * width;
-        S* dup = dgate + width;
-        for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
-          const auto grad = load_float(d, src + i, part);
-          const auto g = load_float(d, gate + i, part);
-          const auto u = load_float(d, up + i, part);
-          const auto s = sigmoid(d, g);
-          const auto silu = hn::Mul(g, s);
-          const auto slope = hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0f), s), s);
-          store_float(d, hn::Mul(hn::Mul(grad, u), slope), dgate + i, part);
-          store_float(d, hn::Mul(grad, silu), dup + i, part);
-        });
-      }
-    });
+    cpu::for_row_groups(stream.pool(), args.in[0].type.shape.rows(), width,
+                        [&](int64_t begin, int64_t end, int) {
+                          const FloatTag d;
+                          for (int64_t row = begin; row < end; ++row) {
+                            const S* src = dy + row * width;
+                            const S* gate = gate_up + row * 2 * width;
+                            const S* up = gate + width;
+                            S* dgate = dgate_up + row * 2 * width;
+                            S* dup = dgate + width;
+                            for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
+                              const auto grad = load_float(d, src + i, part);
+                              const auto g = load_float(d, gate + i, part);
+                              const auto u = load_float(d, up + i, part);
+                              const auto s = sigmoid(d, g);
+                              const auto silu = hn::Mul(g, s);
+                              const auto slope = hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0f), s), s);
+                              store_float(d, hn::Mul(hn::Mul(grad, u), slope), dgate + i, part);
+                              store_float(d, hn::Mul(grad, silu), dup + i, part);
+                            });
+                          }
+                        });
   });
 }
 
@@ -95,7 +97,9 @@ bool supports_swiglu_grad(const CallSignature& call) {
 }
 
 void swiglu(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_swiglu)(args, stream); }
-void swiglu_grad(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_swiglu_grad)(args, stream); }
+void swiglu_grad(const KernelArgs& args, Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(run_swiglu_grad)(args, stream);
+}
 
 }  // namespace
 

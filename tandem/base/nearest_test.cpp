@@ -1,4 +1,4 @@
-#include "tandem/config/nearest.h"
+#include "tandem/base/nearest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,20 @@
+# TANDEM_CUDA=AUTO (the default) builds the CUDA sources where nvcc is found, ON insists, OFF leaves them out; then
+# stub sources answer behind the same headers. TANDEM_CUDA_ARCHITECTURES names the GPUs to build for.
+set(TANDEM_CUDA AUTO CACHE STRING "Build the CUDA sources: AUTO, ON or OFF")
+set(TANDEM_CUDA_ARCHITECTURES 80 90a 100 CACHE STRING "GPU architectures to build for")
+set(TANDEM_HAS_CUDA OFF)
+if(NOT TANDEM_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES ${TANDEM_CUDA_ARCHITECTURES})
+    enable_language(CUDA)
+    # Debian's CMake does not know how nvcc spells C++20.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA_STANDARD 20)
+    set(TANDEM_HAS_CUDA ON)
+  elseif(TANDEM_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "TANDEM_CUDA=ON, but no nvcc was found: put it on the PATH, or set TANDEM_CUDA=OFF")
+  endif()
+endif()

@@ -1,0 +1,51 @@
+#include "tandem/base/rng.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tandem {
+namespace {
+
+TEST(Rng, MatchesThePublishedVectorsOfPhilox) {
+  // Random123's known answers for philox4x32-10: all zeros, and all ones.
+  EXPECT_EQ(Rng(0, 0).block(0),
+            (std::array<uint32_t, 4>{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}));
+  EXPECT_EQ(Rng(~0ull, ~0ull).block(~0ull),
+            (std::array<uint32_t, 4>{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
+}
+
+TEST(Rng, UniformsAndNormalsHaveTheirMoments) {
+  const Rng rng(1, 2);
+  double sum = 0, square = 0, normal = 0, normal_square = 0;
+  constexpr int kCount = 200000;
+  for (int i = 0; i < kCount; ++i) {
+    const double u = rng.uniform(static_cast<uint64_t>(i));
+    ASSERT_GE(u, 0.0);
+    ASSERT_LT(u, 1.0);
+    sum += u;
+    square += u * u;
+  }
+  for (int i = 0; i < kCount / 4; ++i) {
+    float values[4];
+    rng.normals(static_cast<uint64_t>(i), values);
+    for (float x : values) {
+      normal += x;
+      normal_square += static_cast<double>(x) * x;
+    }
+  }
+  EXPECT_NEAR(sum / kCount, 0.5, 0.004);
+  EXPECT_NEAR(square / kCount, 1.0 / 3.0, 0.004);
+  EXPECT_NEAR(normal / kCount, 0.0, 0.012);
+  EXPECT_NEAR(normal_square / kCount, 1.0, 0.02);
+}
+
+TEST(Rng, BelowStaysBelowAndReachesEveryValue) {
+  RngCursor cursor(3, 4);
+  int seen[7] = {};
+  for (int i = 0; i < 1000; ++i) ++seen[cursor.below(7)];
+  for (int count : seen) EXPECT_GT(count, 80);
+}
+
+}  // namespace
+}  // namespace tandem
