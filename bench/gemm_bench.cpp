@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/base/error.h"
 #include "tandem/kernels/cpu/gemm.h"
 
 #ifdef TANDEM_BENCH_BLIS
@@ -126,7 +127,7 @@ void bench(const Case& shape, DType dtype, double peak) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const bool bf16 = argc > 1 && std::string_view(argv[1]) == "--bf16";
   const DType dtype = bf16 ? DType::BF16 : DType::F32;
   const double peak = bf16 ? measure_peak_bf16(selected_isa()) : measure_peak_f32(selected_isa());
@@ -143,4 +144,7 @@ int main(int argc, char** argv) {
   }
   for (const Case& shape : kCases) bench(shape, dtype, peak);
   return 0;
+} catch (const tandem::Error& error) {
+  fmt::print(stderr, "gemm_bench: {}\n", error.what());
+  return static_cast<int>(error.exit_code());
 }

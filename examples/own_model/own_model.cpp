@@ -1,6 +1,6 @@
-// A small language model that is in no library: parallel attention and feed-forward halves (as in GPT-J), RMSNorm,
-// and one norm a block. Everything else (gradients, precision, recomputation, the memory plan, checkpoints, resuming,
-// metrics) comes with it:
+// A small language model that is in no library: parallel attention and feed-forward halves (as in GPT-J),
+// RMSNorm, and one norm a block. Everything else (gradients, precision, recomputation, the memory plan,
+// checkpoints, resuming, metrics) comes with it:
 //
 //   own_model examples/own_model/config.yaml
 #include <chrono>
@@ -28,7 +28,8 @@ int main(int argc, char** argv) try {
   tandem::TrainOptions options;
   options.run_dir = "runs/" + config.name;
   options.model = tandem::own_model(parallel_gpt);
-  options.start_s = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  options.start_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   return static_cast<int>(tandem::train(config, tandem::cpu::make_backend(), options));
 } catch (const tandem::Error& error) {
   std::fprintf(stderr, "own_model: error: %s\n", error.what());

@@ -44,7 +44,6 @@ void add_bench(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
-      const int64_t idle_rss = rss_bytes();  // the program and its libraries, before any planned memory
       RunSession run(config, backend);
       run.session().initialize(static_cast<uint64_t>(config.train.seed));
       const int threads = run.session().pool().num_threads();
@@ -92,7 +91,7 @@ void add_bench(CLI::App& app, Action& action) {
                                   {"planned_bytes", total_bytes(run.session().step().sizes)},
                                   {"planned", planned},
                                   {"allocated", allocated},
-                                  {"idle_rss_bytes", idle_rss},
+                                  {"idle_rss_bytes", run.idle_rss_bytes()},
                                   {"peak_rss_bytes", peak_rss_bytes()},
                                   {"hardware", hardware_description()}};
       if (flags->json) {

@@ -2,8 +2,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include "tandem/cli/command.h"
 #include "tandem/base/nearest.h"
+#include "tandem/cli/command.h"
 #include "tandem/kernels/cpu/cpu_features.h"
 #include "tandem/kernels/cuda/devices.h"
 
@@ -34,7 +34,8 @@ std::string version() {
   std::string cuda = "cuda not built";
   if (cuda::is_built()) {
     const std::vector<cuda::Device> devices = cuda::devices();
-    cuda = fmt::format("cuda {}, {}", cuda::build_version(), devices.empty() ? "no GPU" : devices.front().name);
+    cuda =
+        fmt::format("cuda {}, {}", cuda::build_version(), devices.empty() ? "no GPU" : devices.front().name);
   }
   return fmt::format("tandem {} (cpu {}; {})", TANDEM_VERSION, cpu::isa_name(cpu::selected_isa()), cuda);
 }
@@ -53,6 +54,8 @@ int run(int argc, char** argv) {
       "tandem");
   app.set_version_flag("--version", version);
   app.require_subcommand(0, 1);
+  app.option_defaults()
+      ->take_last();  // a flag given twice means the second, so that scripts can have defaults
   app.footer("Example:\n  tandem train configs/quickstart.yaml");
   add_train(app, action);
   add_plan(app, action);

@@ -3,10 +3,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/nearest.h"
 #include "tandem/base/units.h"
 #include "tandem/cli/command.h"
 #include "tandem/compile/recompute.h"
-#include "tandem/base/nearest.h"
 #include "tandem/ir/text.h"
 #include "tandem/train/compile_config.h"
 

@@ -18,7 +18,7 @@ void add_prepare(CLI::App& app, Action& action) {
       add_command(app, "prepare", "turn text files into memory-mapped token shards",
                   "tandem prepare --out data/mytext book1.txt book2.txt   (then data.train: data/mytext)");
   auto flags = std::make_shared<Flags>();
-  command->add_option("FILES", flags->inputs, "text files; each is a document")->required();
+  command->add_option("FILES", flags->inputs, "text files; each is a document")->required()->take_all();
   command->add_option("--out", flags->out, "the directory to make")->required()->type_name("DIR");
   command->add_option("--tokenizer", flags->options.tokenizer, "bytes")->type_name("NAME");
   command->add_option("--shard-tokens", flags->options.shard_tokens, "tokens in each shard")->type_name("N");

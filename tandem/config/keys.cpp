@@ -75,7 +75,7 @@ std::vector<Key> make_keys() {
       KEY(data.train, any(), "training set: builtin:NAME, a text file or prepared shards"),
       KEY(data.eval, any(), "evaluation set"),
       KEY(data.tokenizer, any(), "how text becomes tokens", kText),
-      KEY(data.workers, at_least(1), "threads that prepare batches"),
+      KEY(data.workers, at_least(0), "threads that prepare batches"),
       KEY(data.prefetch, at_least(1), "batches prepared ahead"),
       KEY(data.eval_samples, at_least(1), "sequences or images in one evaluation"),
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tandem/base/file.h"
 #include "tandem/config/keys.h"
 #include "tandem/config/rejection.h"
 
@@ -82,6 +83,12 @@ TEST(KeysMarkdown, HasARowForEveryKey) {
   const std::string page = keys_markdown();
   for (const Key& key : keys())
     EXPECT_NE(page.find("| `" + std::string(key.path) + "` |"), std::string::npos) << key.path;
+}
+
+TEST(KeysMarkdown, IsTheTableOfTheDocs) {
+  EXPECT_NE(read_text(TANDEM_CONFIGS_DIR "/../docs/config.md").find(keys_markdown()), std::string::npos)
+      << "docs/config.md is out of date; its table should be:\n"
+      << keys_markdown();
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace tandem {
 
 Graph build_model(const ModelConfig& config, int64_t micro_batch);
 
-// A user's own model takes build_model's place wherever one is run: `own_model` turns a function that writes the
-// model with a builder into one.
+// A user's own model takes build_model's place wherever one is run: `own_model` turns a function that writes
+// the model with a builder into one.
 using BuildModel = std::function<Graph(const ModelConfig& config, int64_t micro_batch)>;
 BuildModel own_model(std::function<void(Builder& b, const ModelConfig& config)> write);
 

@@ -11,20 +11,11 @@ namespace {
 
 void store(std::byte* dst, DType dtype, int64_t i, float value) {
   switch (dtype) {
-    case DType::F32:
-      reinterpret_cast<float*>(dst)[i] = value;
-      return;
-    case DType::BF16:
-      reinterpret_cast<BFloat16*>(dst)[i] = to_bfloat16(value);
-      return;
-    case DType::F16:
-      reinterpret_cast<Half*>(dst)[i] = to_half(value);
-      return;
-    case DType::F64:
-      reinterpret_cast<double*>(dst)[i] = value;
-      return;
-    default:
-      TANDEM_CHECK(false, "cannot initialise {}", dtype_name(dtype));
+    case DType::F32: reinterpret_cast<float*>(dst)[i] = value; return;
+    case DType::BF16: reinterpret_cast<BFloat16*>(dst)[i] = to_bfloat16(value); return;
+    case DType::F16: reinterpret_cast<Half*>(dst)[i] = to_half(value); return;
+    case DType::F64: reinterpret_cast<double*>(dst)[i] = value; return;
+    default: TANDEM_CHECK(false, "cannot initialise {}", dtype_name(dtype));
   }
 }
 

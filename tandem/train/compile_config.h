@@ -11,7 +11,8 @@ namespace tandem {
 int thread_count(const Config& config);  // config.threads, or all cores
 
 CompileOptions compile_options(const Config& config, const Backend& backend);
-CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model = build_model);
+CompiledStep compile_config(const Config& config, CompileOptions options,
+                            const BuildModel& model = build_model);
 
 // How the host arena is divided: prefetch rings of the loaders, then the staging copy of the state from
 // which asynchronous checkpoints are written.

@@ -64,7 +64,8 @@ int64_t memory_limit(const Config& config) {
   return config.memory.limit > 0 ? config.memory.limit : total_memory_bytes();
 }
 
-void require_fit(const Config& config, const Backend& backend, const CompiledStep& step, const BuildModel& model) {
+void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
+                 const BuildModel& model) {
   const int64_t limit = memory_limit(config), needed = total_bytes(step.sizes);
   if (needed <= limit) return;
   const std::string source = config.memory.limit > 0 ? "memory.limit" : "this machine's memory";

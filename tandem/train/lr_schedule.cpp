@@ -13,10 +13,8 @@ double learning_rate(const TrainConfig& config, int64_t step) {
   const double done = std::min(1.0, static_cast<double>(step - config.warmup) / length);
   const double floor = config.lr * config.min_lr;
   switch (config.schedule) {
-    case ScheduleKind::Constant:
-      return config.lr;
-    case ScheduleKind::Linear:
-      return config.lr + (floor - config.lr) * done;
+    case ScheduleKind::Constant: return config.lr;
+    case ScheduleKind::Linear: return config.lr + (floor - config.lr) * done;
     case ScheduleKind::Cosine:
       return floor + 0.5 * (config.lr - floor) * (1.0 + std::cos(std::numbers::pi * done));
   }

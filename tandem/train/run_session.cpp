@@ -1,13 +1,16 @@
 #include "tandem/train/run_session.h"
 
+#include "tandem/base/system.h"
 #include "tandem/train/run_data.h"
 
 namespace tandem {
 namespace {
 
-CompiledStep compile_to_fit(const Config& config, const Backend& backend, const BuildModel& model) {
+CompiledStep compile_to_fit(const Config& config, const Backend& backend, const BuildModel& model,
+                            int64_t& idle_rss) {
   CompiledStep step = compile_config(config, compile_options(config, backend), model);
   require_fit(config, backend, step, model);
+  idle_rss = rss_bytes();
   return step;
 }
 
@@ -17,7 +20,7 @@ RunSession::RunSession(const Config& config, const Backend& backend, const Build
     : train_data_(open_run_data(config, Split::Train)),
       eval_data_(open_run_data(config, Split::Eval)),
       pool_(thread_count(config)),
-      session_(compile_to_fit(config, backend, model), backend.kernels, pool_),
+      session_(compile_to_fit(config, backend, model, idle_rss_), backend.kernels, pool_),
       host_(host_layout(config, session_.step())),
       loader_(*train_data_, train_loader_options(config), host_part(0, host_.train_ring)),
       eval_loader_(*eval_data_, eval_loader_options(config), host_part(host_.train_ring, host_.eval_ring)),

@@ -25,12 +25,15 @@ class RunSession {
   const Dataset& train_data() const { return *train_data_; }
   const Dataset& eval_data() const { return *eval_data_; }
   std::span<std::byte> staging() const;  // for asynchronous checkpoints; empty without them
+  // Resident just before the arenas were allocated: the program, its libraries and the open data sets.
+  int64_t idle_rss_bytes() const { return idle_rss_; }
 
  private:
   std::span<std::byte> host_part(int64_t offset, int64_t bytes) const;
 
   std::unique_ptr<Dataset> train_data_, eval_data_;
   ThreadPool pool_;
+  int64_t idle_rss_ = 0;  // before session_, whose construction sets it
   Session session_;
   HostLayout host_;
   Loader loader_, eval_loader_;

@@ -53,6 +53,8 @@ class Trainer {
                       "--resume-from-checkpoint none",
                       directory_.path().string(), resumed)
               .c_str());
+      // Killed after its last checkpoint and before its end.
+      if (!std::filesystem::exists(directory_.path() / "summary.json")) finish();
       return ExitCode::Done;
     }
     MetricsLog metrics(directory_.path(), {.jsonl = config_.log.jsonl, .csv = config_.log.csv}, resumed);
@@ -77,7 +79,7 @@ class Trainer {
                       {{"step", step}});
       }
       report_saves(writer, progress);
-      const int signal = interrupt.signal();
+      const int signal = last ? 0 : interrupt.signal();  // after the last step there is nothing to interrupt
       const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
       if (due || signal != 0) {
         metrics.sync();
@@ -116,6 +118,16 @@ class Trainer {
     runner_.set_updates(meta.scalars.at("updates").get<int64_t>());
     runner_.scaler().restore(meta.scalars.at("loss_scaler"));
     tokens_ = meta.scalars.at("tokens").get<int64_t>();
+    last_.step = meta.step;
+    last_.loss = static_cast<float>(meta.loss);
+    last_.tokens_per_s = meta.metrics.value("tokens_per_s", 0.0);
+    const auto measured = [&](const char* key) {
+      const auto found = meta.metrics.find(key);
+      return found != meta.metrics.end() && found->is_number() ? std::optional(found->get<float>())
+                                                               : std::nullopt;
+    };
+    last_.eval_loss = measured("eval_loss");
+    last_.eval_accuracy = measured("eval_accuracy");
     loader_.seek(meta.samples);
     events_.write("resume", fmt::format("from step {}", meta.step),
                   {{"step", meta.step}, {"checkpoint", manifest->directory.string()}});
@@ -204,6 +216,7 @@ class Trainer {
     meta.metrics = {
         {"tokens_per_s", record.tokens_per_s}, {"grad_norm", record.grad_norm}, {"lr", record.lr}};
     if (record.eval_loss) meta.metrics["eval_loss"] = *record.eval_loss;
+    if (record.eval_accuracy) meta.metrics["eval_accuracy"] = *record.eval_accuracy;
     meta.config = to_json(config_);
     meta.scalars = {{"seed", config_.train.seed},
                     {"updates", runner_.updates()},
@@ -242,7 +255,7 @@ class Trainer {
     summary.best_accuracy = run_.eval_data().best_accuracy();
     summary.tokens_per_s = train_s_ > 0 ? static_cast<double>(train_targets_) / train_s_ : last_.tokens_per_s;
     const double flops_per_target = model_flops() / static_cast<double>(std::max<int64_t>(1, last_targets()));
-    summary.mfu = summary.tokens_per_s * flops_per_target / peak_flops_;
+    if (peak_flops_ > 0) summary.mfu = summary.tokens_per_s * flops_per_target / peak_flops_;
     summary.peak_rss_bytes = peak_rss_bytes();
     for (int i = 0; i < kNumArenas; ++i) {
       summary.planned_bytes.emplace_back(arena_name(static_cast<Arena>(i)),
@@ -271,7 +284,7 @@ class Trainer {
 
   StepRecord last_;
   int64_t tokens_ = 0;
-  double step_s_ = 0, first_step_s_ = 0, train_s_ = 0, peak_flops_ = 1;
+  double step_s_ = 0, first_step_s_ = 0, train_s_ = 0, peak_flops_ = 0;
   int64_t train_targets_ = 0;
 };
 

@@ -16,7 +16,7 @@ struct TrainOptions {
   std::filesystem::path run_dir;
   ResumeFrom resume;
   BuildModel model = build_model;  // or a user's own
-  double start_s = 0;  // steady clock when the process began, for first_step_s
+  double start_s = 0;              // steady clock when the process began, for first_step_s
 };
 
 // Trains to the last step (Done), or saves and stops on Ctrl-C or SIGTERM (Interrupted).

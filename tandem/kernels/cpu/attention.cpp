@@ -84,8 +84,9 @@ HWY_ATTR void shrink_rows(const RunningSoftmax& state, int64_t rows, int64_t wid
   const FloatTag d;
   for (int64_t i = 0; i < rows; ++i, values += ld) {
     const auto shrink = hn::Set(d, state.shrink[i]);
-    for (int64_t j = 0; j < width; j += kLanes)
+    for (int64_t j = 0; j < width; j += kLanes) {
       hn::Store(hn::Mul(hn::Load(d, values + j), shrink), d, values + j);
+    }
   }
 }
 

@@ -95,23 +95,17 @@ void grad_tile(const cpu::ConvGradTileArgs& args) {
 
 void run_tile(const cpu::ConvTileArgs& args) {
   switch (args.vecs) {
-    case 1:
-      return tile<1>(args);
-    case 2:
-      return tile<2>(args);
-    default:
-      return tile<kMostVecs>(args);
+    case 1: return tile<1>(args);
+    case 2: return tile<2>(args);
+    default: return tile<kMostVecs>(args);
   }
 }
 
 void run_grad_tile(const cpu::ConvGradTileArgs& args) {
   switch (args.vecs) {
-    case 1:
-      return grad_tile<1>(args);
-    case 2:
-      return grad_tile<2>(args);
-    default:
-      return grad_tile<kMostVecs>(args);
+    case 1: return grad_tile<1>(args);
+    case 2: return grad_tile<2>(args);
+    default: return grad_tile<kMostVecs>(args);
   }
 }
 

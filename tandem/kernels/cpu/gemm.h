@@ -1,4 +1,4 @@
-// C = A B (+ C) (+ bias) (then GELU), in fp32 or wider storage of A and B's values, with fp32 accumulation.
+// C = A B (+ C) (+ bias) (then GELU) for fp32, bf16 and fp16 matrices, with sums in fp32.
 //
 // Blocking, the order of every sum and the cut into tasks depend on shapes and instruction set only: an
 // element of C has the same bits for any number of threads, from gemm() and from gemm_serial(), and

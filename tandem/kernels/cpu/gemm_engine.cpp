@@ -1,5 +1,5 @@
-// The engines, one for each level and panel type. `kc` keeps a panel of B near 32 KiB (fp32) so that it
-// survives in the first-level cache while panels of A pass by.
+// The engines, one for each level and panel type. `kc` is long: a panel of B then overflows the first-level
+// cache, but the second keeps up with it, and fewer passes read and write C less often.
 #include "tandem/kernels/cpu/gemm_engine.h"
 
 #include "tandem/kernels/cpu/gemm_blocking.h"
@@ -53,7 +53,7 @@ GemmEngine amx_engine() {
 const GemmEngine& gemm_engine(Isa isa, DType storage) {
   static const GemmEngine portable = float_engine(Isa::Portable, gemm_micro_portable(), kPortableTile, 384);
   static const GemmEngine avx2 = float_engine(Isa::Avx2, gemm_micro_avx2(), kAvx2Tile, 384);
-  static const GemmEngine avx512 = float_engine(Isa::Avx512, gemm_micro_avx512(), kAvx512Tile, 768);
+  static const GemmEngine avx512 = float_engine(Isa::Avx512, gemm_micro_avx512(), kAvx512Tile, 384);
   static const GemmEngine pairs = pair_engine();
   static const GemmEngine amx = amx_engine();
   if (storage == DType::BF16 && isa == Isa::Amx) return amx;

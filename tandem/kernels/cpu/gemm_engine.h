@@ -46,10 +46,10 @@ struct GemmEngine {
   DType panel;  // F32 or BF16: what panels hold
   int64_t mr;
   int64_t nr;
-  int64_t k_unit;   // panels are padded to a multiple of this many values of k
-  int64_t kc;       // most values of k in one pass over the panels
+  int64_t k_unit;        // panels are padded to a multiple of this many values of k
+  int64_t kc;            // most values of k in one pass over the panels
   int64_t block_panels;  // most panels of A in a task
-  bool whole_rows;  // product() always writes mr rows
+  bool whole_rows;       // product() always writes mr rows
 
   void (*pack_a)(const PackArgs& args);
   void (*pack_b)(const PackArgs& args);

@@ -29,7 +29,8 @@ class GradientCheck {
     for (const Persistent* param : params()) {
       const Rng rng(3, hash_name(param->name));
       const std::span<double> values = doubles(*param);
-      for (size_t i = 0; i < values.size(); ++i) values[i] = 0.5 * values[i] + 0.6 * (rng.uniform(i) - 0.5) + 0.2;
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.5 * values[i] + 0.6 * (rng.uniform(i) - 0.5) + 0.2;
     }
     fill_inputs();
   }
@@ -104,7 +105,8 @@ class GradientCheck {
       const double down = loss();
       values[i] = kept;
       const double expected = (up - down) / (2 * h);
-      EXPECT_NEAR(gradient[i], expected, 1e-6 * std::max(1.0, std::abs(expected))) << param.name << "[" << i << "]";
+      EXPECT_NEAR(gradient[i], expected, 1e-6 * std::max(1.0, std::abs(expected)))
+          << param.name << "[" << i << "]";
     }
   }
 
@@ -157,9 +159,9 @@ std::vector<Case> cases() {
   group_norm.norm = ImageNorm::Group;
   ModelConfig batch_norm = group_norm;
   batch_norm.norm = ImageNorm::Batch;
-  return {{"gpt2", build_model(tiny(Family::Gpt2), 2)},         {"llama", build_model(tiny(Family::Llama), 2)},
-          {"resnet_batch", build_model(batch_norm, 3)},         {"resnet_group", build_model(group_norm, 2)},
-          {"mlp", build_model(tiny(Family::Mlp), 3)},           {"other_tokens", other_ops_tokens()},
+  return {{"gpt2", build_model(tiny(Family::Gpt2), 2)}, {"llama", build_model(tiny(Family::Llama), 2)},
+          {"resnet_batch", build_model(batch_norm, 3)}, {"resnet_group", build_model(group_norm, 2)},
+          {"mlp", build_model(tiny(Family::Mlp), 3)},   {"other_tokens", other_ops_tokens()},
           {"other_images", other_ops_images()}};
 }
 

@@ -29,12 +29,9 @@ constexpr Range part(int64_t total, int64_t size, int64_t index) {
 // One element of a small tensor: a scale, a shift, a bias.
 inline float weight_at(const TensorArg& tensor, int64_t i) {
   switch (tensor.type.dtype) {
-    case DType::BF16:
-      return to_float(tensor.as<BFloat16>()[i]);
-    case DType::F16:
-      return to_float(tensor.as<Half>()[i]);
-    default:
-      return tensor.as<float>()[i];
+    case DType::BF16: return to_float(tensor.as<BFloat16>()[i]);
+    case DType::F16: return to_float(tensor.as<Half>()[i]);
+    default: return tensor.as<float>()[i];
   }
 }
 

@@ -15,42 +15,24 @@ namespace tandem::cpu::ref {
 
 inline double get(const TensorArg& tensor, int64_t i) {
   switch (tensor.type.dtype) {
-    case DType::F32:
-      return tensor.as<float>()[i];
-    case DType::F64:
-      return tensor.as<double>()[i];
-    case DType::BF16:
-      return to_float(tensor.as<BFloat16>()[i]);
-    case DType::F16:
-      return to_float(tensor.as<Half>()[i]);
-    case DType::I32:
-      return tensor.as<int32_t>()[i];
-    case DType::U8:
-      return tensor.as<uint8_t>()[i];
+    case DType::F32: return tensor.as<float>()[i];
+    case DType::F64: return tensor.as<double>()[i];
+    case DType::BF16: return to_float(tensor.as<BFloat16>()[i]);
+    case DType::F16: return to_float(tensor.as<Half>()[i]);
+    case DType::I32: return tensor.as<int32_t>()[i];
+    case DType::U8: return tensor.as<uint8_t>()[i];
   }
   return 0;
 }
 
 inline void set(const TensorArg& tensor, int64_t i, double value) {
   switch (tensor.type.dtype) {
-    case DType::F32:
-      tensor.as<float>()[i] = static_cast<float>(value);
-      return;
-    case DType::F64:
-      tensor.as<double>()[i] = value;
-      return;
-    case DType::BF16:
-      tensor.as<BFloat16>()[i] = to_bfloat16(static_cast<float>(value));
-      return;
-    case DType::F16:
-      tensor.as<Half>()[i] = to_half(static_cast<float>(value));
-      return;
-    case DType::I32:
-      tensor.as<int32_t>()[i] = static_cast<int32_t>(value);
-      return;
-    case DType::U8:
-      tensor.as<uint8_t>()[i] = static_cast<uint8_t>(value);
-      return;
+    case DType::F32: tensor.as<float>()[i] = static_cast<float>(value); return;
+    case DType::F64: tensor.as<double>()[i] = value; return;
+    case DType::BF16: tensor.as<BFloat16>()[i] = to_bfloat16(static_cast<float>(value)); return;
+    case DType::F16: tensor.as<Half>()[i] = to_half(static_cast<float>(value)); return;
+    case DType::I32: tensor.as<int32_t>()[i] = static_cast<int32_t>(value); return;
+    case DType::U8: tensor.as<uint8_t>()[i] = static_cast<uint8_t>(value); return;
   }
 }
 

@@ -15,7 +15,7 @@ struct Device {
 };
 
 bool is_built();
-std::string build_version();     // "13.0"; empty without CUDA
-std::vector<Device> devices();   // none without CUDA, a driver or a GPU
+std::string build_version();    // "13.0"; empty without CUDA
+std::vector<Device> devices();  // none without CUDA, a driver or a GPU
 
 }  // namespace tandem::cuda
