@@ -222,8 +222,7 @@ class Trainer {
                     {"updates", runner_.updates()},
                     {"tokens", tokens_},
                     {"loss_scaler", runner_.scaler().state()}};
-    const bool async = config_.checkpoint.async && may_be_async;
-    writer.save(meta, state_views(session_), async ? run_.staging() : std::span<std::byte>{});
+    writer.save(meta, state_views(session_), may_be_async ? run_.staging() : std::span<std::byte>{});
   }
 
   void report_saves(CheckpointWriter& writer, Progress& progress) {
