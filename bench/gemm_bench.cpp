@@ -130,7 +130,7 @@ void bench(const Case& shape, DType dtype, double peak) {
 int main(int argc, char** argv) try {
   const bool bf16 = argc > 1 && std::string_view(argv[1]) == "--bf16";
   const DType dtype = bf16 ? DType::BF16 : DType::F32;
-  const double peak = bf16 ? measure_peak_bf16(selected_isa()) : measure_peak_f32(selected_isa());
+  const double peak = measure_peak(selected_isa(), dtype, 1);
   fmt::print("{} on {}: peak of one core {:.1f} GFLOP/s\n", dtype_name(dtype), isa_name(selected_isa()),
              peak);
   fmt::print("{:<17}{:<23} {:>7} {:>6} {:>9} {:>6} {:>7} {:>9} {:>6}\n", "product", "    m      n      k op",

@@ -12,7 +12,10 @@ target_link_libraries(tandem_library INTERFACE tandem_train tandem_kernels_cpu t
 install(TARGETS tandem_library ${layer_targets} EXPORT tandemTargets)
 install(TARGETS tandem)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tandem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE
+  # for tests only
+  PATTERN "*_test.h" EXCLUDE PATTERN "*_check.h" EXCLUDE PATTERN "rejection.h" EXCLUDE PATTERN "example_state.h" EXCLUDE
+  PATTERN "scratch_directory.h" EXCLUDE PATTERN "fresh_directory.h" EXCLUDE PATTERN "ref_kernel_run.h" EXCLUDE)
 install(EXPORT tandemTargets NAMESPACE tandem:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tandemConfig.cmake.in
   ${PROJECT_BINARY_DIR}/tandemConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)

@@ -1,5 +1,7 @@
 #include "tandem/cli/command.h"
 
+#include <charconv>
+
 #include "tandem/kernels/cpu/backend.h"
 
 namespace tandem::cli {
@@ -26,6 +28,26 @@ ResolvedConfig ConfigFlags::load() const {
   for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
   if (!device.empty()) overrides.push_back({"device=" + device, "--device"});
   return load_config(file, overrides);
+}
+
+CLI::Validator whole_number(int64_t at_least) {
+  const auto check = [at_least](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= at_least) return "";
+    return fmt::format("expected a whole number of at least {}, found '{}'", at_least, text);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator number(double at_least) {
+  const auto check = [at_least](const std::string& text) -> std::string {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= at_least) return "";
+    return fmt::format("expected a number of at least {}, found '{}'", at_least, text);
+  };
+  return CLI::Validator(check, "");
 }
 
 Backend make_backend(const Config& config) {

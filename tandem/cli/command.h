@@ -43,6 +43,10 @@ struct ConfigFlags {
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& what,
                       const std::string& example);
 
+// Checks of a flag's number, whose message says what was expected and found.
+CLI::Validator whole_number(int64_t at_least);
+CLI::Validator number(double at_least);
+
 Backend make_backend(const Config& config);  // the one place that names a concrete backend
 
 }  // namespace tandem::cli

@@ -28,7 +28,9 @@ void add_evaluate(CLI::App& app, Action& action) {
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all();
-  command->add_option("--samples", flags->samples, "how many; the whole set if not given")->type_name("N");
+  command->add_option("--samples", flags->samples, "how many; the whole set if not given")
+      ->check(whole_number(1))
+      ->type_name("N");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, &action] {
     action.run = [flags] {

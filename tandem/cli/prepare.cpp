@@ -21,7 +21,9 @@ void add_prepare(CLI::App& app, Action& action) {
   command->add_option("FILES", flags->inputs, "text files; each is a document")->required()->take_all();
   command->add_option("--out", flags->out, "the directory to make")->required()->type_name("DIR");
   command->add_option("--tokenizer", flags->options.tokenizer, "bytes")->type_name("NAME");
-  command->add_option("--shard-tokens", flags->options.shard_tokens, "tokens in each shard")->type_name("N");
+  command->add_option("--shard-tokens", flags->options.shard_tokens, "tokens in each shard")
+      ->check(whole_number(1))
+      ->type_name("N");
   command
       ->add_option("--eval-fraction", flags->options.eval_fraction,
                    "share kept for evaluation, from the end of each file")

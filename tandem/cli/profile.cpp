@@ -127,7 +127,7 @@ void add_profile(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
   command->add_option("--steps", flags->steps, "steps to measure, after two that are not")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->type_name("N");
   command->add_option("--trace", flags->trace, "write a timeline of kernels and memory")->type_name("FILE");
   command->add_flag("--json", flags->json, "print the table as JSON");

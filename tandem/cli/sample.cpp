@@ -45,9 +45,11 @@ void add_sample(CLI::App& app, Action& action) {
   command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, or a run directory (its newest)")
       ->required();
   command->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT");
-  command->add_option("--tokens", flags->tokens, "how many to write")->type_name("N");
-  command->add_option("--temperature", flags->temperature, "0 = always the most likely")->type_name("X");
-  command->add_option("--seed", flags->seed, "of the random draws")->type_name("N");
+  command->add_option("--tokens", flags->tokens, "how many to write")->check(whole_number(0))->type_name("N");
+  command->add_option("--temperature", flags->temperature, "0 = always the most likely")
+      ->check(number(0))
+      ->type_name("X");
+  command->add_option("--seed", flags->seed, "of the random draws")->check(whole_number(0))->type_name("N");
   command->callback([flags, &action] {
     action.run = [flags] {
       const Manifest manifest = find_checkpoint(flags->checkpoint);

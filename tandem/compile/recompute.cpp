@@ -107,7 +107,12 @@ Graph recompute(const Graph& graph, const Recompute& choice) {
 
 std::vector<Recompute> recompute_candidates(int32_t blocks) {
   std::vector<Recompute> candidates = {{RecomputeKind::None, 0}, {RecomputeKind::Selective, 0}};
-  for (int32_t k = blocks; k >= 2; --k) candidates.push_back({RecomputeKind::Every, k});
+  int32_t last = 0;  // every:K makes ceil(blocks / K) blocks again: one K for each such number will do
+  for (int32_t k = blocks; k >= 2; --k) {
+    const int32_t chosen = (blocks + k - 1) / k;
+    if (chosen != last) candidates.push_back({RecomputeKind::Every, k});
+    last = chosen;
+  }
   candidates.push_back({RecomputeKind::Full, 0});
   return candidates;
 }

@@ -12,51 +12,74 @@
 namespace tandem {
 namespace {
 
-struct Change {
-  Config config;
-  std::string flags;  // "--set memory.recompute=full"
+// What a config needs: with its staging copy for asynchronous checkpoints, and without.
+struct Need {
+  int64_t async;
+  int64_t sync;
 };
-
-int64_t planned(const Config& config, const Backend& backend, const BuildModel& model) {
-  return total_bytes(compile_config(config, compile_options(config, backend), model).sizes);
-}
 
 // From cheap to dear: synchronous checkpoints (a pause at each save), more recomputation (arithmetic),
 // smaller micro-batches (less efficient products), and their combinations.
-std::vector<Change> changes(const Config& config, int32_t blocks) {
-  std::vector<Recompute> recomputes = {config.memory.recompute};
-  bool dearer = config.memory.recompute.kind == RecomputeKind::None;
-  for (const Recompute& choice : recompute_candidates(blocks)) {
-    if (dearer && choice != config.memory.recompute) recomputes.push_back(choice);
-    dearer = dearer || choice == config.memory.recompute;
-  }
-  std::vector<int64_t> sizes;
-  for (int64_t size = config.train.micro_batch; size >= 1; --size) {
-    if (config.train.batch % (size * config.parallel.data) == 0) sizes.push_back(size);
-  }
-  std::vector<bool> asyncs = {config.checkpoint.async};
-  if (config.checkpoint.async) asyncs.push_back(false);
-
-  std::vector<Change> list;
-  for (int64_t size : sizes) {
-    for (const Recompute& choice : recomputes) {
-      for (bool async : asyncs) {
-        Change change{config, ""};
-        const auto add = [&](bool changed, std::string flag) {
-          if (changed) change.flags += fmt::format("{}--set {}", change.flags.empty() ? "" : " ", flag);
-        };
-        change.config.train.micro_batch = size;
-        change.config.memory.recompute = choice;
-        change.config.checkpoint.async = async;
-        add(async != config.checkpoint.async, "checkpoint.async=false");
-        add(choice != config.memory.recompute, "memory.recompute=" + recompute_name(choice));
-        add(size != config.train.micro_batch, fmt::format("train.micro_batch={}", size));
-        if (!change.flags.empty()) list.push_back(std::move(change));
-      }
+class Search {
+ public:
+  Search(const Config& config, const Backend& backend, const BuildModel& model)
+      : config_(config), backend_(backend), model_(model) {
+    recomputes_ = {config.memory.recompute};
+    bool dearer = config.memory.recompute.kind == RecomputeKind::None;
+    for (const Recompute& choice : recompute_candidates(num_blocks(model(config.model, 1)))) {
+      if (dearer && choice != config.memory.recompute) recomputes_.push_back(choice);
+      dearer = dearer || choice == config.memory.recompute;
+    }
+    for (int64_t size = config.train.micro_batch; size >= 1; --size) {
+      if (config.train.batch % (size * config.parallel.data) == 0) sizes_.push_back(size);
     }
   }
-  return list;
-}
+
+  int64_t smallest() const { return need(sizes_.back(), recomputes_.back()).sync; }
+
+  struct Change {
+    std::string flags;  // "--set memory.recompute=full"
+    int64_t bytes;
+  };
+  std::optional<Change> cheapest(int64_t limit) const {
+    if (smallest() > limit) return std::nullopt;
+    for (int64_t size : sizes_) {
+      if (need(size, recomputes_.back()).sync > limit)
+        continue;  // the dearest does not fit: the others neither
+      for (const Recompute& choice : recomputes_) {
+        const Need bytes = need(size, choice);
+        if (bytes.async <= limit) return Change{flags(size, choice, config_.checkpoint.async), bytes.async};
+        if (bytes.sync <= limit) return Change{flags(size, choice, false), bytes.sync};
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Need need(int64_t size, const Recompute& choice) const {
+    Config config = config_;
+    config.train.micro_batch = size;
+    config.memory.recompute = choice;
+    const CompiledStep step = compile_config(config, compile_options(config, backend_), model_);
+    const int64_t total = total_bytes(step.sizes);
+    return {total, total - host_layout(config, step).staging};
+  }
+
+  std::string flags(int64_t size, const Recompute& choice, bool async) const {
+    std::vector<std::string> list;
+    if (async != config_.checkpoint.async) list.push_back("--set checkpoint.async=false");
+    if (choice != config_.memory.recompute)
+      list.push_back("--set memory.recompute=" + recompute_name(choice));
+    if (size != config_.train.micro_batch) list.push_back(fmt::format("--set train.micro_batch={}", size));
+    return fmt::format("{}", fmt::join(list, " "));
+  }
+
+  const Config& config_;
+  const Backend& backend_;
+  const BuildModel& model_;
+  std::vector<Recompute> recomputes_;  // the config's own first, then dearer ones
+  std::vector<int64_t> sizes_;         // of micro-batches, likewise
+};
 
 }  // namespace
 
@@ -69,19 +92,16 @@ void require_fit(const Config& config, const Backend& backend, const CompiledSte
   const int64_t limit = memory_limit(config), needed = total_bytes(step.sizes);
   if (needed <= limit) return;
   const std::string source = config.memory.limit > 0 ? "memory.limit" : "this machine's memory";
-  int64_t smallest = needed;
-  for (const Change& change : changes(config, num_blocks(model(config.model, 1)))) {
-    const int64_t bytes = planned(change.config, backend, model);
-    smallest = std::min(smallest, bytes);
-    if (bytes > limit) continue;
+  const Search search(config, backend, model);
+  if (const auto change = search.cheapest(limit)) {
     throw PlanError("memory: the plan needs {} but {} is {}; the cheapest change that fits is {} ({})",
-                    format_bytes(needed), source, format_bytes(limit), change.flags, format_bytes(bytes));
+                    format_bytes(needed), source, format_bytes(limit), change->flags,
+                    format_bytes(change->bytes));
   }
   throw PlanError(
       "memory: the plan needs {} but {} is {}; recomputation and micro-batches of 1 still need {}: use a "
-      "smaller model, "
-      "precision=bf16 or more memory",
-      format_bytes(needed), source, format_bytes(limit), format_bytes(smallest));
+      "smaller model, precision=bf16 or more memory",
+      format_bytes(needed), source, format_bytes(limit), format_bytes(search.smallest()));
 }
 
 }  // namespace tandem

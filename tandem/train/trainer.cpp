@@ -39,6 +39,7 @@ class Trainer {
         session_(run_.session()),
         loader_(run_.loader()),
         runner_(run_.runner()),
+        restored_(restore_state()),
         directory_(options.run_dir, options.resume),
         events_(directory_.path()) {}
 
@@ -98,23 +99,26 @@ class Trainer {
   }
 
  private:
+  // Before the run directory is touched: what cannot be gone on from leaves everything there as it was.
+  Latest restore_state() {
+    session_.initialize(static_cast<uint64_t>(config_.train.seed));
+    switch (options_.resume.kind) {
+      case ResumeFrom::Kind::None: break;
+      case ResumeFrom::Kind::Path: return {restore(session_, options_.resume.path), {}};
+      case ResumeFrom::Kind::Latest: return restore_latest(session_, options_.run_dir / "checkpoints");
+    }
+    return {};
+  }
+
   // Returns the step to go on from: 0 for a fresh start.
   int64_t start_state() {
-    session_.initialize(static_cast<uint64_t>(config_.train.seed));
-    std::optional<Manifest> manifest;
-    if (options_.resume.kind == ResumeFrom::Kind::Path) {
-      manifest = restore(session_, options_.resume.path);
-    } else if (options_.resume.kind == ResumeFrom::Kind::Latest) {
-      Latest latest = restore_latest(session_, directory_.checkpoints());
-      for (const Skipped& bad : latest.skipped) {
-        std::fprintf(stderr, "%s\n",
-                     fmt::format("warning: skipped a bad checkpoint: {}", bad.reason).c_str());
-        events_.write("bad_checkpoint", bad.reason, {{"directory", bad.directory.string()}});
-      }
-      manifest = std::move(latest.manifest);
+    for (const Skipped& bad : restored_.skipped) {
+      std::fprintf(stderr, "%s\n", fmt::format("warning: skipped a bad checkpoint: {}", bad.reason).c_str());
+      events_.write("bad_checkpoint", bad.reason, {{"directory", bad.directory.string()}});
     }
-    if (!manifest) return 0;
-    const CheckpointMeta& meta = manifest->meta;
+    if (!restored_.manifest) return 0;
+    const Manifest& manifest = *restored_.manifest;
+    const CheckpointMeta& meta = manifest.meta;
     runner_.set_updates(meta.scalars.at("updates").get<int64_t>());
     runner_.scaler().restore(meta.scalars.at("loss_scaler"));
     tokens_ = meta.scalars.at("tokens").get<int64_t>();
@@ -130,7 +134,7 @@ class Trainer {
     last_.eval_accuracy = measured("eval_accuracy");
     loader_.seek(meta.samples);
     events_.write("resume", fmt::format("from step {}", meta.step),
-                  {{"step", meta.step}, {"checkpoint", manifest->directory.string()}});
+                  {{"step", meta.step}, {"checkpoint", manifest.directory.string()}});
     return meta.step;
   }
 
@@ -278,6 +282,7 @@ class Trainer {
   Session& session_;
   Loader& loader_;
   StepRunner& runner_;
+  Latest restored_;
   RunDirectory directory_;
   EventLog events_;
 

@@ -100,7 +100,7 @@ class KilledRuns(StoppedRuns):
         self.assert_went_on_as_if_never_stopped(content, run)
 
     def test_gpt2_with_asynchronous_saves_at_every_step(self):
-        self.check(config(GPT2, train={"steps": STEPS, "eval_every": 5}, checkpoint={"every": 1}), 1)
+        self.check(config(GPT2, threads=2, train={"steps": STEPS, "eval_every": 5}, checkpoint={"every": 1}), 1)
 
     def test_llama_in_fp16_with_overflows_and_synchronous_saves(self):
         # The scale starts too high and soon grows again: its state and skipped steps must survive.
@@ -163,6 +163,15 @@ class InterruptedRuns(StoppedRuns):
         self.assertIn(process.wait(DEADLINE_S), (tandem_run.DONE, tandem_run.INTERRUPTED))
         self.tandem(*command)
         self.assertEqual(1, tandem_run.read_summary(self.directory / "last")["steps"])
+
+    def test_a_run_that_was_killed_just_before_its_summary_gets_one(self):
+        content = config(RESNET, train={"steps": 3, "eval_every": 3})
+        run = self.train(content, "run")
+        whole = tandem_run.read_summary(run)
+        (run / "summary.json").unlink()
+        self.train(content, "run")
+        for key in ("steps", "final_loss", "eval_loss", "eval_accuracy", "planned_bytes", "precision"):
+            self.assertEqual(whole[key], tandem_run.read_summary(run)[key], key)
 
     def test_a_second_signal_ends_the_run_at_once(self):
         # One step of a hundred thousand passes: it would go on for minutes.

@@ -47,10 +47,14 @@ def temporary_directory():
 
 
 def config(model, **sections):
-    """A config of a few quick steps; `sections` are merged over it: train={"steps": 3}, precision="bf16"."""
+    """A config of a few quick steps; `sections` are merged over it: train={"steps": 3}, precision="bf16".
+
+    On one thread: tests run side by side, and threads without cores of their own spend their time waiting.
+    """
     images = model["family"] in ("resnet", "mlp")
     made = {
         "name": "run",
+        "threads": 1,
         "model": model,
         "data": {"train": "builtin:shapes" if images else "builtin:stories", "eval_samples": 6},
         "train": {"steps": 5, "batch": 6, "micro_batch": 3, "lr": 0.002, "warmup": 2, "eval_every": 0},

@@ -37,8 +37,7 @@ Backend make_backend() {
   backend.description = fmt::format("cpu {}", isa_name(isa));
   backend.kernels = all_kernels();
   backend.peak_flops = [isa](DType storage, int num_threads) {
-    const double gflops = storage == DType::BF16 ? measure_peak_bf16(isa) : measure_peak_f32(isa);
-    return gflops * 1e9 * num_threads;
+    return 1e9 * measure_peak(isa, storage, num_threads);
   };
   backend.copy_bandwidth = measure_copy;
   return backend;

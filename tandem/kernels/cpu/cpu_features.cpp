@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cstdlib>
 #include <ctime>
+#include <numeric>
+#include <thread>
+#include <vector>
 
 #include "hwy/targets.h"
 #include "tandem/base/error.h"
@@ -48,7 +52,7 @@ Isa select() {
   const auto* level =
       std::find_if(std::begin(kLevels), std::end(kLevels), [&](Isa isa) { return isa_name(isa) == name; });
   if (level == std::end(kLevels)) {
-    throw DeviceError("TANDEM_ISA: expected portable, avx2, avx512, avx512_bf16 or amx, found '{}'", name);
+    throw ConfigError("TANDEM_ISA: expected portable, avx2, avx512, avx512_bf16 or amx, found '{}'", name);
   }
   if (*level > detected) {
     throw DeviceError(
@@ -104,7 +108,20 @@ Isa selected_isa() {
   return isa;
 }
 
-double measure_peak_f32(Isa isa) { return best_gflops(gemm_engine(isa, DType::F32)); }
-double measure_peak_bf16(Isa isa) { return best_gflops(gemm_engine(isa, DType::BF16)); }
+double measure_peak(Isa isa, DType storage, int num_threads) {
+  const GemmEngine& engine = gemm_engine(isa, storage);
+  std::vector<double> each(static_cast<size_t>(num_threads));
+  std::barrier start(num_threads);
+  const auto run = [&](size_t thread) {
+    start.arrive_and_wait();
+    each[thread] = best_gflops(engine);
+  };
+  {
+    std::vector<std::jthread> others;
+    for (size_t thread = 1; thread < each.size(); ++thread) others.emplace_back(run, thread);
+    run(0);
+  }
+  return std::accumulate(each.begin(), each.end(), 0.0);
+}
 
 }  // namespace tandem::cpu

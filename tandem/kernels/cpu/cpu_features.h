@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tandem/base/dtype.h"
+
 namespace tandem::cpu {
 
 // Each level includes those before it. Portable is plain x86-64 (SSE2).
@@ -17,10 +19,10 @@ Isa detected_isa();                  // the highest level that the CPU and the o
 // unknown level or one that this machine lacks.
 Isa selected_isa();
 
-// Measured peak of one core, in GFLOP/s: independent multiply-adds in registers, nothing else. Takes about
-// 50 ms. The bf16 figure is of the matrix instructions that bf16 products use at this level; without any,
-// they run in fp32 and the figure is the fp32 one.
-double measure_peak_f32(Isa isa);
-double measure_peak_bf16(Isa isa);
+// Measured peak of so many threads at once, in GFLOP/s: independent multiply-adds in registers, nothing else.
+// At once, because cores share power, and some of them execution units: together they may do less than one
+// times their number. Takes about 50 ms. For BF16, of the matrix instructions that bf16 products use at this
+// level; without any, they run in fp32 and the figure is the fp32 one.
+double measure_peak(Isa isa, DType storage, int num_threads);
 
 }  // namespace tandem::cpu

@@ -362,8 +362,8 @@ TEST(Gemm, RefusesAWorkspaceThatIsTooSmall) {
 
 TEST(CpuFeatures, MeasuresAPeakAtEveryLevel) {
   for (Isa isa : levels_here()) {
-    EXPECT_GT(measure_peak_f32(isa), 0.1) << isa_name(isa);
-    EXPECT_GT(measure_peak_bf16(isa), 0.1) << isa_name(isa);
+    EXPECT_GT(measure_peak(isa, DType::F32, 1), 0.1) << isa_name(isa);
+    EXPECT_GT(measure_peak(isa, DType::BF16, 2), 0.1) << isa_name(isa);
   }
 }
 
