@@ -55,6 +55,7 @@ class Fusion {
   // Emits `op` in place of node `at`, in its block and phase, from old input values.
   Value emit(int32_t at, Op op, const std::vector<Value>& old_inputs, Attrs attrs) {
     std::vector<Value> inputs;
+    inputs.reserve(old_inputs.size());
     for (Value value : old_inputs) inputs.push_back(rewrite_.at(value));
     return append(rewrite_.graph(), op, inputs, std::move(attrs), graph_.node(at).block,
                   graph_.node(at).phase);

@@ -93,7 +93,6 @@ class Infer {
       case Op::GlobalNorm: return {{DType::F64, Shape({2})}};
       case Op::AdamW: return {in_.begin() + 2, in_.end()};
       case Op::Sgd: return {in_.begin() + 2, in_.end()};
-      case Op::kCount: break;
     }
     TANDEM_CHECK(false, "op {}", static_cast<int>(op_));
     return {};

@@ -75,28 +75,26 @@ enum class Op : uint8_t {
   LinearCrossEntropy,      // x, w, targets {chunk} -> stats
   LinearCrossEntropyGrad,  // x, w, targets, scale, acc_dw {chunk} -> dx, stats, dw!   chunk rows at a time
 
-  // --- optimizer (hyper f32[8], see HyperSlot; tensors come in groups, one group a parameter) ------
+  // --- optimizer (hyper f32[8], see kHyperLr; tensors come in groups, one group a parameter) ------
   GlobalNorm,  // hyper, g... -> norm f64[2] = (norm of the unscaled gradients, 1 if finite else 0)
   AdamW,       // hyper, norm, (w, g, m, v [, master])... {masters, decay: "1,0,.."} -> (w!, g!, m!, v! [,
                // master!])...
   Sgd,         // hyper, norm, (w, g, m [, master])... {masters, decay} -> (w!, g!, m! [, master!])...
-
-  kCount
 };
+
+inline constexpr int kNumOps = static_cast<int>(Op::Sgd) + 1;
 
 // Slots of the `hyper` input. The optimizer ops skip the update where norm[1] is 0, and always leave the
 // gradients zeroed for the next step.
-enum HyperSlot : int {
-  kHyperLr = 0,
-  kHyperBeta1 = 1,  // momentum for Sgd
-  kHyperBeta2 = 2,
-  kHyperEps = 3,
-  kHyperDecay = 4,
-  kHyperStep = 5,      // 1-based count of updates made, this one included (bias correction)
-  kHyperInvScale = 6,  // 1 / loss scale
-  kHyperClip = 7,      // 0 = no clipping
-  kHyperSlots = 8
-};
+inline constexpr int kHyperLr = 0;
+inline constexpr int kHyperBeta1 = 1;  // momentum for Sgd
+inline constexpr int kHyperBeta2 = 2;
+inline constexpr int kHyperEps = 3;
+inline constexpr int kHyperDecay = 4;
+inline constexpr int kHyperStep = 5;  // 1-based count of updates made, this one included (bias correction)
+inline constexpr int kHyperInvScale = 6;  // 1 / loss scale
+inline constexpr int kHyperClip = 7;      // 0 = no clipping
+inline constexpr int kHyperSlots = 8;
 
 std::string_view op_name(Op op);     // "matmul_gelu"
 Op parse_op(std::string_view name);  // throws ConfigError on an unknown name

@@ -120,6 +120,14 @@ class TandemTest(unittest.TestCase):
         compared = self.tandem("inspect", a, "--compare", b, expect=None)
         self.assertEqual(DONE, compared.code, compared)
 
+    def refuse(self, code, parts, *arguments, **options):
+        """The program refuses with one line that holds `parts`, and leaves every file as it was."""
+        before = snapshot(self.directory)
+        result = self.tandem(*arguments, expect=None, **options)
+        self.assert_one_line_error(result, code, *parts)
+        self.assertEqual(before, snapshot(self.directory))
+        return result
+
     def assert_one_line_error(self, result, code, *parts):
         """One line on stderr, `tandem: error: ...`, which holds every one of `parts`."""
         self.assertEqual(code, result.code, result)
@@ -128,6 +136,12 @@ class TandemTest(unittest.TestCase):
         self.assertTrue(lines[0].startswith("tandem: error: "), result)
         for part in parts:
             self.assertIn(str(part), lines[0])
+
+
+def snapshot(directory):
+    """{path: content} of everything under a directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
+            for path in directory.rglob("*")}
 
 
 def read_metrics(run):

@@ -185,7 +185,7 @@ TEST(Gradients, EveryRuleIsUsedByACase) {
     const Graph typed = apply_precision(c.forward, {.storage = DType::F64});
     for (const Node& node : typed.nodes()) used.insert(node.op);
   }
-  for (int i = 0; i < static_cast<int>(Op::kCount); ++i) {
+  for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     if (op == Op::Scale) continue;  // linear, and in no model
     EXPECT_TRUE(gradient_rule(op) == nullptr || used.contains(op)) << op_name(op);

@@ -7,7 +7,7 @@ namespace {
 
 TEST(ReferenceKernels, CoverEveryOpThatComputes) {
   const KernelRegistry registry = reference_kernels();
-  for (int i = 0; i < static_cast<int>(Op::kCount); ++i) {
+  for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     const auto kernels = registry.for_op(op);
     ASSERT_EQ(kernels.size(), is_leaf(op) ? 0u : 1u) << op_name(op);
@@ -19,7 +19,7 @@ TEST(ReferenceKernels, CoverEveryOpThatComputes) {
 
 TEST(AllKernels, TryTheReferenceLast) {
   const KernelRegistry registry = all_kernels();
-  for (int i = 0; i < static_cast<int>(Op::kCount); ++i) {
+  for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     if (is_leaf(op)) continue;
     const auto kernels = registry.for_op(op);

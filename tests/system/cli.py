@@ -1,0 +1,257 @@
+"""The surface that users and scripts rely on, as docs/interface.md promises it: commands, files, fields."""
+
+import json
+import re
+
+import tandem_run
+from tandem_run import FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
+
+COMMANDS = ("train", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect")
+PASSES = ("model", "precision", "differentiate", "recompute", "fuse", "schedule")
+CATEGORIES = {"weights", "master", "gradients", "optimizer", "activations", "communication", "workspace", "host"}
+
+
+class Commands(TandemTest):
+    def test_every_help_has_an_example_that_names_its_command(self):
+        self.assertIn("Example:", self.tandem("--help").out)
+        for command in COMMANDS:
+            with self.subTest(command=command):
+                text = self.tandem(command, "--help").out
+                self.assertIn(f"Example:\n  tandem {command} ", text)
+                self.assertIn(f"tandem {command}", self.tandem(command, "-h").out)
+
+    def test_the_overview_lists_every_command(self):
+        listed = re.findall(r"^  (\w+) {2,}\S", self.tandem("--help").out.split("Subcommands:")[1], re.M)
+        self.assertEqual(sorted(COMMANDS), sorted(listed))
+
+    def test_no_command_at_all_shows_the_overview_and_is_an_error(self):
+        self.assertIn("Subcommands:", self.tandem(expect=tandem_run.BAD_USAGE).out)
+
+    def test_version_names_the_instruction_set(self):
+        self.assertRegex(self.tandem("--version").out, r"^tandem \d+\.\d+\.\d+ \(cpu \w+")
+        self.assertIn("(cpu portable", self.tandem("--version", env={"TANDEM_ISA": "portable"}).out)
+
+    def test_explain_lists_every_key_with_its_value_and_origin(self):
+        documented = re.findall(r"^\| `([\w.]+)` \|", (REPOSITORY / "docs" / "config.md").read_text(), re.M)
+        self.assertGreater(len(documented), 50)
+        shown = set()
+        for model in (GPT2, LLAMA, RESNET, MLP):
+            with self.subTest(family=model["family"]):
+                out = self.tandem("explain", self.write_config(config(model)), "--set", "train.lr=0.5").out
+                rows = {line.split()[0]: line for line in out.splitlines()}
+                self.assertRegex(rows["train.lr"], r"^train\.lr\s+0\.5\s+--set")
+                self.assertRegex(rows["train.batch"], r"^train\.batch\s+6\s+\S*config\.yaml:\d+")
+                self.assertRegex(rows["train.seed"], r"^train\.seed\s+1\s+default")
+                shown |= rows.keys()
+        self.assertEqual(sorted(documented), sorted(shown))  # a family shows what it has
+
+    def test_plan_shows_bytes_flops_and_commands(self):
+        path = self.write_config(config(GPT2))
+        table = self.tandem("plan", path).out
+        for word in (*CATEGORIES, "total", "model FLOPs", "commands", "compiled in"):
+            self.assertIn(word, table)
+        plan = json.loads(self.tandem("plan", path, "--json").out)
+        self.assertEqual(CATEGORIES, set(plan["planned_bytes"]))
+        self.assertEqual(plan["planned_total"], sum(plan["planned_bytes"].values()))
+        self.assertRegex(table, rf"total\s+{plan['planned_total']}\b")
+        self.assertEqual(["pass", "update", "eval"], [executable["name"] for executable in plan["executables"]])
+        listing = self.tandem("plan", path, "--commands").out
+        for command in plan["executables"][0]["commands"]:
+            self.assertIn(command["kernel"], listing)
+
+    def test_every_slice_of_a_plan_lies_in_its_arena(self):
+        for model in (GPT2, RESNET):
+            plan = json.loads(self.tandem("plan", self.write_config(config(model)), "--json").out)
+            for executable in plan["executables"]:
+                for command in executable["commands"]:
+                    for piece in command["in"] + command["out"]:
+                        end = piece["offset"] + piece["bytes"]
+                        self.assertLessEqual(end, plan["planned_bytes"][piece["arena"]], command["kernel"])
+
+    def test_plan_dumps_the_graph_after_every_pass(self):
+        path = self.write_config(config(LLAMA, precision="bf16", memory={"recompute": "full"}))
+        dumps = {name: self.tandem("plan", path, "--dump", f"after:{name}").out for name in PASSES}
+        for name, text in dumps.items():
+            self.assertGreater(len(text.splitlines()), 20, name)
+        graphs = [text for name, text in dumps.items() if name != "schedule"]  # which changes the order at most
+        self.assertEqual(len(graphs), len(set(graphs)), "two passes dump the same graph")
+        self.assertNotIn("bf16", dumps["model"])
+        self.assertIn("bf16", dumps["precision"])
+
+    def test_profile_gives_kernels_and_a_timeline(self):
+        path, trace = self.write_config(config(GPT2)), self.directory / "trace.json"
+        profile = json.loads(self.tandem("profile", path, "--steps", 2, "--json", "--trace", trace).out)
+        self.assertLessEqual({"step_ms", "peak_gflops", "copy_gb_per_s", "kernels"}, set(profile))
+        self.assertAlmostEqual(1, sum(kernel["share"] for kernel in profile["kernels"]), delta=0.5)
+        events = json.loads(trace.read_text())
+        events = events["traceEvents"] if isinstance(events, dict) else events
+        plan = self.plan(config(GPT2))
+        kernels = [command["kernel"] for part in plan["executables"][:2] for command in part["commands"]]
+        timed = [event["name"] for event in events if event.get("ph") == "X"]
+        self.assertEqual(set(kernels), set(timed))
+        self.assertIn("kernel", self.tandem("profile", path, "--steps", 1).out)
+
+    def test_bench_gives_one_line_or_one_object(self):
+        path = self.write_config(config(MLP))
+        self.assertEqual(1, len(self.tandem("bench", path, "--steps", 2).out.splitlines()))
+        row = json.loads(self.tandem("bench", path, "--steps", 2, "--json").out)
+        self.assertLessEqual({"tokens_per_s", "step_ms", "fraction_of_peak", "peak_gflops", "first_step_s", "planned",
+                              "allocated", "idle_rss_bytes", "peak_rss_bytes"}, set(row))
+
+
+class FromTextToText(TandemTest):
+    def test_prepare_train_evaluate_sample_and_inspect(self):
+        books = []
+        for number in range(3):
+            books.append(self.directory / f"book{number}.txt")
+            books[-1].write_text("".join(f"The {word} of book {number}. " for word in ("cat", "dog", "owl")) * 60)
+        out = self.tandem("prepare", "--out", "shards", *books, "--shard-tokens", 2000, "--eval-fraction", 0.2).out
+        self.assertIn("3 files", out)
+        self.assertGreater(len(list((self.directory / "shards").glob("train-*.tokens"))), 1)
+
+        content = config(GPT2, data={"train": "shards", "eval": "shards"}, checkpoint={"every": 20},
+                         train={"steps": 40, "lr": 0.01, "eval_every": 20})
+        run = self.train(content, "run")
+        losses = [float(row["loss"]) for row in tandem_run.read_metrics(run)]
+        self.assertLess(losses[-1], 0.6 * losses[0])
+
+        result = json.loads(self.tandem("evaluate", run, "--json").out)
+        self.assertEqual(40, result["step"])
+        early = json.loads(self.tandem("evaluate", checkpoint(run, 20), "--json").out)
+        self.assertLess(result["eval_loss"], early["eval_loss"])
+        # The evaluation within training sees eval_samples; asked for as many, evaluate gives the same number.
+        same = json.loads(self.tandem("evaluate", run, "--json", "--samples", 6).out)
+        self.assertAlmostEqual(tandem_run.read_summary(run)["eval_loss"], same["eval_loss"], places=5)
+        on_text = json.loads(self.tandem("evaluate", run, "--set", f"data.eval={books[0]}", "--json").out)
+        self.assertGreater(on_text["targets"], 0)
+
+        sample = ("sample", run, "--prompt", "The ", "--tokens", 60)
+        text = self.tandem(*sample, "--seed", 3).out
+        self.assertTrue(text.startswith("The "))
+        self.assertEqual(text, self.tandem(*sample, "--seed", 3).out)
+        self.assertNotEqual(text, self.tandem(*sample, "--seed", 4).out)
+        greedy = [self.tandem(*sample, "--temperature", 0, "--seed", seed).out for seed in (1, 2)]
+        self.assertEqual(*greedy)
+
+        self.assertIn("equal bit for bit", self.tandem("inspect", run, "--compare", checkpoint(run, 40)).out)
+        self.tandem("inspect", run, "--compare", checkpoint(run, 20), expect=FAILED)
+        tensors = self.tandem("inspect", run, "--tensors", "--verify").out
+        for tensor in tandem_run.read_manifest(run, 40)["tensors"]:
+            self.assertIn(tensor["name"], tensors)
+
+    def test_a_model_of_images_is_evaluated_by_its_accuracy(self):
+        run = self.train(config(MLP, train={"eval_every": 5}), "run")
+        result = json.loads(self.tandem("evaluate", run, "--json").out)
+        self.assertTrue(0 <= result["accuracy"] <= 1)
+        self.assertEqual(0.9, tandem_run.read_summary(run)["best_accuracy"])
+
+    def test_a_checkpoint_of_one_precision_is_evaluated_in_another(self):
+        run = self.train(config(LLAMA, precision="bf16"), "run")
+        losses = [json.loads(self.tandem("evaluate", run, "--json", "--samples", 6, "--set", f"precision={kind}").out)
+                  for kind in ("fp32", "bf16", "fp16")]
+        for loss in losses[1:]:
+            self.assertAlmostEqual(losses[0]["eval_loss"], loss["eval_loss"], delta=0.02)
+
+
+class RunDirectory(TandemTest):
+    """Names in these lists are promised in docs/interface.md; the last test holds them against it."""
+
+    FILES = ("config.yaml", "plan.json", "metrics.jsonl", "metrics.csv", "events.jsonl", "summary.json", "checkpoints",
+             "logs")
+    METRICS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "tokens_per_s", "step_ms",
+               "data_wait_ms", "rss_bytes", "device_bytes", "mfu", "time")
+    SUMMARY = ("steps", "final_loss", "eval_loss", "loss_floor", "tokens_per_s", "peak_rss_bytes", "peak_device_bytes",
+               "planned_bytes", "wall_s", "first_step_s", "world_size", "strategy", "precision", "hostname", "hardware")
+    MANIFEST = ("step", "epoch", "samples", "loss", "metrics", "config", "mesh", "hostname", "hardware", "time")
+    TENSOR = ("name", "shape", "dtype", "digest", "shards")
+    SHARD = ("file", "offset", "bytes")
+    EVENTS = ("start", "resume", "checkpoint", "eval", "overflow", "bad_checkpoint", "interrupt", "end")
+
+    def setUp(self):
+        super().setUp()
+        self.content = config(GPT2, train={"eval_every": 2}, checkpoint={"every": 2, "keep": 2})
+        self.run_dir = self.train(self.content, "run")
+
+    def test_every_promised_file_is_there_and_no_other(self):
+        self.assertEqual(sorted(self.FILES), sorted(path.name for path in self.run_dir.iterdir()))
+        kept = sorted(path.name for path in (self.run_dir / "checkpoints").iterdir())
+        self.assertEqual(["latest", "step-00000004", "step-00000005"], kept)
+        self.assertEqual("step-00000005", (self.run_dir / "checkpoints" / "latest").resolve().name)
+
+    def test_metrics_have_every_field_in_both_files(self):
+        rows = [json.loads(line) for line in (self.run_dir / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([1, 2, 3, 4, 5], [row["step"] for row in rows])
+        for row in rows:
+            self.assertLessEqual(set(self.METRICS), set(row))
+            self.assertEqual(row["step"] in (2, 4, 5), "eval_loss" in row)
+        header = (self.run_dir / "metrics.csv").read_text().splitlines()[0].split(",")
+        self.assertLessEqual({*self.METRICS, "eval_loss"}, set(header))
+        self.assertEqual(tandem_run.read_metrics(self.run_dir), tandem_run.read_csv_metrics(self.run_dir))
+
+    def test_summary_has_every_field(self):
+        summary = tandem_run.read_summary(self.run_dir)
+        self.assertLessEqual(set(self.SUMMARY), set(summary))
+        self.assertEqual(CATEGORIES, set(summary["planned_bytes"]))
+        last = tandem_run.read_metrics(self.run_dir)[-1]
+        self.assertEqual([float(last["loss"]), float(last["eval_loss"]), 5],
+                         [summary["final_loss"], summary["eval_loss"], summary["steps"]])
+
+    def test_manifest_has_every_field(self):
+        manifest = tandem_run.read_manifest(self.run_dir, 5)
+        self.assertLessEqual(set(self.MANIFEST), set(manifest))
+        self.assertEqual((5, 30), (manifest["step"], manifest["samples"]))
+        for tensor in manifest["tensors"]:
+            self.assertLessEqual(set(self.TENSOR), set(tensor))
+            for shard in tensor["shards"]:
+                self.assertLessEqual(set(self.SHARD), set(shard))
+                size = (checkpoint(self.run_dir, 5) / shard["file"]).stat().st_size
+                self.assertLessEqual(shard["offset"] + shard["bytes"], size)
+
+    def test_events_are_of_the_promised_kinds(self):
+        kinds = [event["type"] for event in tandem_run.read_events(self.run_dir)]
+        self.assertLessEqual(set(kinds), set(self.EVENTS))
+        self.assertEqual(("start", "end"), (kinds[0], kinds[-1]))
+        self.assertEqual((3, 3), (kinds.count("checkpoint"), kinds.count("eval")))
+
+    def test_the_resolved_config_gives_the_same_run(self):
+        again = self.directory / "again"
+        self.tandem("train", self.run_dir / "config.yaml", "--run-dir", again)
+        self.assert_equal_runs(self.run_dir, again)
+
+    def test_the_plan_that_is_kept_is_the_one_that_is_shown(self):
+        self.assertEqual(self.plan(self.content), json.loads((self.run_dir / "plan.json").read_text()))
+
+    def test_going_on_past_the_end_and_starting_over(self):
+        again = self.tandem("train", self.directory / "run.yaml", "--run-dir", self.run_dir)
+        self.assertIn("already trained to step 5", again.err)
+        self.tandem("train", self.directory / "run.yaml", "--run-dir", self.run_dir, "--set", "train.steps=7")
+        self.assertEqual(7, len(tandem_run.read_metrics(self.run_dir)))
+        self.tandem("train", self.directory / "run.yaml", "--run-dir", self.run_dir, "--resume-from-checkpoint", "none")
+        self.assertEqual(5, len(tandem_run.read_metrics(self.run_dir)))
+        self.assertEqual(7, len(tandem_run.read_metrics(self.directory / "run.1")))
+
+    def test_going_on_from_an_earlier_checkpoint_cuts_the_metrics_back(self):
+        self.tandem("train", self.directory / "run.yaml", "--run-dir", self.run_dir, "--resume-from-checkpoint",
+                    checkpoint(self.run_dir, 4))
+        other = self.train(self.content, "other")
+        self.assert_equal_runs(other, self.run_dir)
+
+    def test_an_interval_of_zero_means_never(self):
+        content = config(MLP, train={"eval_every": 0}, checkpoint={"every": 0}, log={"csv": False})
+        run = self.train(content, "never")
+        self.assertEqual([], list((run / "checkpoints").glob("*")))
+        self.assertEqual([], [row for row in tandem_run.read_metrics(run) if "eval_loss" in row])
+        self.assertFalse((run / "metrics.csv").exists())
+
+    def test_without_a_run_directory_it_is_named_after_the_config(self):
+        self.tandem("train", self.write_config({**config(MLP), "name": "mine"}))
+        self.assertTrue((self.directory / "runs" / "mine" / "summary.json").exists())
+
+    def test_the_lists_above_are_those_of_the_documentation(self):
+        text = (REPOSITORY / "docs" / "interface.md").read_text()
+        for name in (*self.FILES, *self.METRICS, *self.SUMMARY, *self.MANIFEST, *self.TENSOR, *self.EVENTS):
+            self.assertIn(name, text)
+
+
+if __name__ == "__main__":
+    tandem_run.main()

@@ -1,0 +1,99 @@
+"""What README.md and docs/ name exists: links, files, commands, flags and config keys."""
+
+import re
+
+import tandem_run
+from tandem_run import GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, config
+
+COMMANDS = ("train", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect")
+
+
+class Documentation(TandemTest):
+    PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
+    MADE_BY_USERS = ("build/", "runs/", "data/", "checkpoints/", "/", "http", "step.json", "~")
+
+    def code_words(self, page):
+        """Words in `inline code` and code blocks, without punctuation around them."""
+        text = page.read_text()
+        blocks = re.findall(r"```\w*\n(.*?)```", text, re.S)
+        inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+        for piece in blocks + inline:
+            for word in piece.split():
+                yield word.strip("(),;:[]\"'")
+
+    def test_links_lead_somewhere(self):
+        for page in self.PAGES:
+            for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+                if target.startswith("http"):
+                    continue
+                with self.subTest(page=page.name, link=target):
+                    self.assertTrue((page.parent / target).exists())
+
+    def test_files_exist(self):
+        found = 0
+        for page in self.PAGES:
+            for word in self.code_words(page):
+                path = word.split("=")[-1]
+                if not re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", path) or path.startswith(self.MADE_BY_USERS):
+                    continue
+                known_place = (REPOSITORY / path.split("/")[0]).is_dir() or (
+                    REPOSITORY / "tandem" / path.split("/")[0]).is_dir()
+                if not known_place:
+                    continue
+                found += 1
+                with self.subTest(page=page.name, path=path):
+                    self.assertTrue((REPOSITORY / path).exists() or (REPOSITORY / "tandem" / path).exists())
+        self.assertGreater(found, 30)
+
+    def test_flags_and_commands_exist(self):
+        helps = {command: self.tandem(command, "--help").out for command in COMMANDS}
+        known = set(re.findall(r"--[a-z][a-z-]*", "".join(helps.values()))) | {"--version"}
+        found = 0
+        for page in self.PAGES:
+            for line in page.read_text().splitlines():
+                if re.search(r"\b(cmake|ctest|apt|git|ninja|scripts/\w+) --?\w", line):
+                    continue  # another program's flags
+                used = re.search(r"(?:^|[/`])tandem ([a-z]+)\b", line)
+                if used:
+                    with self.subTest(page=page.name, command=used[1]):
+                        self.assertIn(used[1], COMMANDS)
+                for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line):
+                    found += 1
+                    with self.subTest(page=page.name, flag=flag):
+                        self.assertIn(flag, known)
+                        if used and line.count("tandem ") == 1:
+                            self.assertIn(flag, helps[used[1]] + "--help")
+        self.assertGreater(found, 15)
+
+    def test_keys_exist(self):
+        keys = {line.split()[0] for model in (GPT2, LLAMA, RESNET, MLP)
+                for line in self.tandem("explain", self.write_config(config(model))).out.splitlines()}
+        sections = {key.split(".")[0] for key in keys if "." in key}
+        found = 0
+        for page in self.PAGES:
+            for word in self.code_words(page):
+                key = re.match(r"([a-z]+\.[a-z_0-9]+)(?:[=:]|$)", word)
+                if not key or key[1].split(".")[0] not in sections:
+                    continue
+                if key[1].endswith((".yaml", ".json", ".md", ".cpp", ".h")):
+                    continue
+                found += 1
+                with self.subTest(page=page.name, key=key[1]):
+                    self.assertIn(key[1], keys)
+        self.assertGreater(found, 60)
+
+    def test_every_shipped_config_plans(self):
+        configs = sorted((REPOSITORY / "configs").glob("*.yaml"))
+        self.assertGreater(len(configs), 4)
+        for path in configs:
+            with self.subTest(config=path.name):
+                self.tandem("plan", path)
+
+    def test_no_placeholder_is_left(self):
+        for page in self.PAGES:
+            words = re.findall(r"\b(?:TODO|FIXME|XXX|TBD|[A-Z]+_PICTURE|PLACEHOLDER)\b", page.read_text())
+            self.assertEqual([], words, page.name)
+
+
+if __name__ == "__main__":
+    tandem_run.main()
