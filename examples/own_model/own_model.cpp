@@ -34,4 +34,7 @@ int main(int argc, char** argv) try {
 } catch (const tandem::Error& error) {
   std::fprintf(stderr, "own_model: error: %s\n", error.what());
   return static_cast<int>(error.exit_code());
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "own_model: %s\n", error.what());
+  return 1;
 }

@@ -2,6 +2,10 @@
 
 #include <sched.h>
 
+#include <system_error>
+
+#include "tandem/base/error.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -34,15 +38,22 @@ int num_cores() {
 }
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads > 0 ? num_threads : num_cores()) {
-  for (int worker = 1; worker < num_threads_; ++worker) {
-    threads_.emplace_back([this, worker] { work(worker); });
+  try {
+    for (int worker = 1; worker < num_threads_; ++worker) {
+      threads_.emplace_back([this, worker] { work(worker); });
+    }
+  } catch (const std::system_error& error) {
+    shut_down();
+    throw DeviceError("threads: cannot start {} threads: {}; ask for fewer", num_threads_, error.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { shut_down(); }
+
+void ThreadPool::shut_down() {
   stop_.store(true);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  loop_.fetch_add(1, std::memory_order_release);
+  loop_.notify_all();
   threads_.clear();  // joins
 }
 
@@ -56,23 +67,32 @@ void ThreadPool::run(int64_t num_tasks, Invoke invoke, void* context) {
   }
   invoke_ = invoke;
   context_ = context;
-  num_tasks_ = num_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<uint32_t>(num_threads_ - 1), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
-  drain(0);
-  for (uint32_t left = busy_.load(std::memory_order_acquire); left != 0;
-       left = busy_.load(std::memory_order_acquire)) {
-    spin_then_wait(busy_, left);
+  num_tasks_.store(num_tasks, std::memory_order_relaxed);
+  unfinished_.store(static_cast<uint32_t>(num_tasks), std::memory_order_relaxed);
+  const uint32_t loop = loop_.load(std::memory_order_relaxed) + 1;
+  ticket_.store(static_cast<uint64_t>(loop) << 32, std::memory_order_release);
+  loop_.store(loop, std::memory_order_release);
+  loop_.notify_all();
+  drain(loop, 0);
+  for (uint32_t left = unfinished_.load(std::memory_order_acquire); left != 0;
+       left = unfinished_.load(std::memory_order_acquire)) {
+    spin_then_wait(unfinished_, left);
   }
 }
 
-void ThreadPool::drain(int worker) {
+void ThreadPool::drain(uint32_t loop, int worker) {
   tls_worker = worker;
-  for (int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed); task < num_tasks_;
-       task = next_task_.fetch_add(1, std::memory_order_relaxed)) {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while (ticket >> 32 == loop) {
+    const auto task = static_cast<int64_t>(ticket & 0xffffffffu);
+    // Read before the claim: if the loop has moved on in between, the claim fails and nothing was used.
+    if (task >= num_tasks_.load(std::memory_order_relaxed)) break;
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire))
+      continue;
     invoke_(context_, task, worker);
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+    ticket = ticket_.load(std::memory_order_acquire);
   }
   tls_worker = -1;
 }
@@ -80,13 +100,12 @@ void ThreadPool::drain(int worker) {
 void ThreadPool::work(int worker) {
   uint32_t seen = 0;
   while (true) {
-    spin_then_wait(generation_, seen);
-    const uint32_t now = generation_.load(std::memory_order_acquire);
+    spin_then_wait(loop_, seen);
+    const uint32_t now = loop_.load(std::memory_order_acquire);
     if (now == seen) continue;
     seen = now;
     if (stop_.load()) return;
-    drain(worker);
-    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+    drain(now, worker);
   }
 }
 

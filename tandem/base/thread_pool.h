@@ -21,7 +21,7 @@ class ThreadPool {
   int num_threads() const { return num_threads_; }
 
   // Runs fn(task, worker) for task in [0, num_tasks), worker in [0, num_threads()). Returns when all are
-  // done. Tasks must not throw. A call from inside a task runs its tasks inline, as worker 0's caller.
+  // done. Tasks must not throw. A call from inside a task runs its tasks inline, as that task's worker.
   template <typename Fn>
   void parallel_for(int64_t num_tasks, Fn&& fn) {
     using Callable = std::remove_reference_t<Fn>;
@@ -34,17 +34,22 @@ class ThreadPool {
  private:
   using Invoke = void (*)(void* context, int64_t task, int worker);
   void run(int64_t num_tasks, Invoke invoke, void* context);
+  void shut_down();
   void work(int worker);
-  void drain(int worker);
+  void drain(uint32_t loop, int worker);
 
   int num_threads_;
   std::vector<std::jthread> threads_;
+
+  // The loop under way. A thread claims a task by moving ticket_ on, which names the loop (upper half) and
+  // its next task (lower half): a thread that wakes late finds another loop's ticket and touches nothing. The
+  // caller waits for tasks, not for threads, so that one that is slow to wake holds nobody up.
   Invoke invoke_ = nullptr;
   void* context_ = nullptr;
-  int64_t num_tasks_ = 0;
-  alignas(64) std::atomic<int64_t> next_task_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<uint32_t> busy_{0};
+  std::atomic<int64_t> num_tasks_{0};
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<uint32_t> loop_{0};        // how many loops there were: what idle threads wait on
+  alignas(64) std::atomic<uint32_t> unfinished_{0};  // tasks of this loop
   std::atomic<bool> stop_{false};
 };
 

@@ -14,7 +14,7 @@ Manifest find_checkpoint(const std::string& path) {
   if (!fs::exists(path)) throw DataError("{}: no such checkpoint or run directory", path);
   const fs::path folder = fs::path(path) / "checkpoints";
   if (!fs::is_directory(folder)) return read_manifest(path);
-  Latest latest = find_latest(folder, Check::Sizes);
+  Latest latest = find_latest(folder, Check::Digests);
   for (const Skipped& bad : latest.skipped) {
     std::fprintf(stderr, "warning: skipped a bad checkpoint: %s\n", bad.reason.c_str());
   }

@@ -66,6 +66,9 @@ struct Executable {
   std::vector<int64_t> live_bytes;  // activations alive while each command runs
 };
 
+// The fp32 copy of a parameter that is stored in 16 bits is the persistent buffer "master:<name>".
+inline constexpr std::string_view kMasterPrefix = "master:";
+
 // A buffer that outlives a step, and how it starts.
 struct Persistent {
   std::string name;

@@ -14,6 +14,13 @@ bool GradientContext::wants(Value value) const { return reachable_.contains(valu
 
 void GradientContext::add(Value value, Value gradient) {
   if (!wants(value)) return;
+  if (is_param(value)) {
+    throw ConfigError(
+        "parameter '{}': used where it cannot be trained; parameters are the weights of linear, matmul's "
+        "right "
+        "operand, conv2d, norms and embedding",
+        graph_.node(value.node).name);
+  }
   const auto [it, fresh] = grads_.try_emplace(value, gradient);
   if (!fresh) it->second = emit(Op::Add, {gradient, it->second});
 }
@@ -22,6 +29,7 @@ Value GradientContext::accumulator(Value param) {
   const auto it = accumulators_.find(param);
   if (it != accumulators_.end()) return it->second;
   const Node& node = graph_.node(param.node);
+  if (!is_param(param)) throw ConfigError("{}: a weight, gain or bias must be a parameter", op_name(node.op));
   const DType dtype = node.outputs[0].dtype == DType::F64 ? DType::F64 : grad_dtype_;
   Node state{Op::State,
              {},

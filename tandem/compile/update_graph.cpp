@@ -1,5 +1,6 @@
 #include "tandem/compile/update_graph.h"
 
+#include "tandem/compile/executable.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -35,8 +36,8 @@ Graph build_update(const Graph& pass, OptimizerKind optimizer, const PrecisionPo
       tensors.push_back(state(graph, "moment2:" + param.name, {wide, type.shape}, "optimizer", "zeros"));
     }
     if (policy.masters()) {
-      tensors.push_back(
-          state(graph, "master:" + param.name, {DType::F32, type.shape}, "master", param.attrs.text("init")));
+      tensors.push_back(state(graph, std::string(kMasterPrefix) + param.name, {DType::F32, type.shape},
+                              "master", param.attrs.text("init")));
     }
     decay += fmt::format("{}{}", decay.empty() ? "" : ",", type.shape.rank() > 1 ? 1 : 0);
   }

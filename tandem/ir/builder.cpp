@@ -43,7 +43,19 @@ Builder::Guard Builder::block(int32_t index) {
   return {*this, std::move(saved), outer};
 }
 
+void Builder::check_new(const std::string& name) const {
+  if (graph_.find(name).valid())
+    throw ConfigError("{}: the model has two parameters of that name; use a scope", name);
+}
+
+Value Builder::param_named(std::string_view name) const {
+  const Value value = graph_.find(name);
+  if (!value.valid()) throw ConfigError("{}: the model has no parameter of that name", name);
+  return value;
+}
+
 Value Builder::param(std::string_view name, Shape shape, std::string init, std::string dims) {
+  check_new(full_name(name));
   Attrs attrs{{"init", std::move(init)}};
   if (!dims.empty()) attrs.set("dims", std::move(dims));
   return graph_.add(
@@ -51,6 +63,7 @@ Value Builder::param(std::string_view name, Shape shape, std::string init, std::
 }
 
 Value Builder::state(std::string_view name, Shape shape, std::string init) {
+  check_new(full_name(name));
   const Attrs attrs{{"category", "weights"}, {"init", std::move(init)}};
   return graph_.add(
       {Op::State, {}, attrs, {{DType::F32, std::move(shape)}}, block_, Phase::Forward, full_name(name)});
@@ -148,6 +161,9 @@ Value Builder::max_pool(Value x, int64_t size, int64_t stride, int64_t pad) {
 Value Builder::global_avg_pool(Value x) { return apply(Op::GlobalAvgPool, {x}); }
 
 void Builder::cross_entropy(Value logits) {
+  // The loss turns the logits into their gradient in place. What a product made nobody reads again; anything
+  // else may be needed by its own gradient, and is copied.
+  if (graph_.node(logits.node).op != Op::Matmul) logits = apply(Op::Scale, {logits}, {{"factor", 1.0}});
   graph_.add_output("logits", logits);
   graph_.add_output("stats", apply(Op::CrossEntropy, {logits, targets_}));
 }

@@ -74,12 +74,13 @@ class Builder {
   // Ends the model: logits against the targets input. Rows whose target is -1 do not count.
   void cross_entropy(Value logits);
 
-  Value param_named(std::string_view name) const { return graph_.find(name); }
+  Value param_named(std::string_view name) const;  // full name; throws ConfigError if there is none
   const TensorType& type(Value value) const { return graph_.type(value); }
   Graph take() { return std::move(graph_); }
 
  private:
   Value apply(Op op, std::vector<Value> inputs, Attrs attrs = {});
+  void check_new(const std::string& name) const;
   std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
 
   Graph graph_;

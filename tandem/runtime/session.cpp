@@ -102,16 +102,17 @@ void Session::zero_gradients() {
 
 void Session::initialize(uint64_t seed) {
   for (const Persistent& item : step_.persistents) {
-    const bool master = item.name.starts_with("master:");
-    const std::string_view key = master ? std::string_view(item.name).substr(7) : std::string_view(item.name);
+    const bool master = item.name.starts_with(kMasterPrefix);
+    const std::string_view key =
+        master ? std::string_view(item.name).substr(kMasterPrefix.size()) : std::string_view(item.name);
     fill_initial(buffer(item), item.slice.type, item.init, seed, key, pool_);
   }
 }
 
 void Session::refresh_weights() {
   for (const Persistent& item : step_.persistents) {
-    if (!item.name.starts_with("master:")) continue;
-    const Persistent* weights = step_.find(std::string_view(item.name).substr(7));
+    if (!item.name.starts_with(kMasterPrefix)) continue;
+    const Persistent* weights = step_.find(std::string_view(item.name).substr(kMasterPrefix.size()));
     TANDEM_CHECK(weights != nullptr, "{} has no weights", item.name);
     round_to(buffer(*weights), weights->slice.type.dtype, buffer(item));
   }

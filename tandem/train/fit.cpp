@@ -25,17 +25,15 @@ class Search {
   Search(const Config& config, const Backend& backend, const BuildModel& model)
       : config_(config), backend_(backend), model_(model) {
     recomputes_ = {config.memory.recompute};
-    bool dearer = config.memory.recompute.kind == RecomputeKind::None;
     for (const Recompute& choice : recompute_candidates(num_blocks(model(config.model, 1)))) {
-      if (dearer && choice != config.memory.recompute) recomputes_.push_back(choice);
-      dearer = dearer || choice == config.memory.recompute;
+      if (choice != config.memory.recompute) recomputes_.push_back(choice);
     }
     for (int64_t size = config.train.micro_batch; size >= 1; --size) {
       if (config.train.batch % (size * config.parallel.data) == 0) sizes_.push_back(size);
     }
   }
 
-  int64_t smallest() const { return need(sizes_.back(), recomputes_.back()).sync; }
+  int64_t smallest() const { return least(sizes_.back()); }
 
   struct Change {
     std::string flags;  // "--set memory.recompute=full"
@@ -44,8 +42,7 @@ class Search {
   std::optional<Change> cheapest(int64_t limit) const {
     if (smallest() > limit) return std::nullopt;
     for (int64_t size : sizes_) {
-      if (need(size, recomputes_.back()).sync > limit)
-        continue;  // the dearest does not fit: the others neither
+      if (least(size) > limit) continue;
       for (const Recompute& choice : recomputes_) {
         const Need bytes = need(size, choice);
         if (bytes.async <= limit) return Change{flags(size, choice, config_.checkpoint.async), bytes.async};
@@ -56,6 +53,12 @@ class Search {
   }
 
  private:
+  // The smallest plan with this micro-batch: full recomputation's, or, with very few blocks, selective's.
+  int64_t least(int64_t size) const {
+    return std::min(need(size, {RecomputeKind::Full, 0}).sync,
+                    need(size, {RecomputeKind::Selective, 0}).sync);
+  }
+
   Need need(int64_t size, const Recompute& choice) const {
     Config config = config_;
     config.train.micro_batch = size;
@@ -77,7 +80,7 @@ class Search {
   const Config& config_;
   const Backend& backend_;
   const BuildModel& model_;
-  std::vector<Recompute> recomputes_;  // the config's own first, then dearer ones
+  std::vector<Recompute> recomputes_;  // the config's own first, then the others, cheap ones first
   std::vector<int64_t> sizes_;         // of micro-batches, likewise
 };
 

@@ -27,10 +27,13 @@ void LossScaler::update(bool finite) {
   }
 }
 
-nlohmann::json LossScaler::state() const { return {{"scale", scale_}, {"good_steps", good_steps_}}; }
+nlohmann::json LossScaler::state() const {
+  if (!active_) return nullptr;
+  return {{"scale", scale_}, {"good_steps", good_steps_}};
+}
 
 void LossScaler::restore(const nlohmann::json& state) {
-  if (!active_) return;
+  if (!active_ || state.is_null()) return;
   scale_ = state.at("scale").get<double>();
   good_steps_ = state.at("good_steps").get<int64_t>();
 }

@@ -15,7 +15,7 @@ class LossScaler {
   double scale() const { return scale_; }
   void update(bool finite);  // after each step
 
-  nlohmann::json state() const;
+  nlohmann::json state() const;  // null where no scaling is done: a run resumed in fp16 then starts its own
   void restore(const nlohmann::json& state);
 
  private:

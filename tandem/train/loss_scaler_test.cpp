@@ -42,6 +42,12 @@ TEST(LossScaler, ContinuesFromItsSavedState) {
   EXPECT_EQ(resumed.scale(), 2048);
 }
 
+TEST(LossScaler, StartsItsOwnScaleWhenARunWithoutScalingIsResumed) {
+  LossScaler resumed(config(), Precision::Fp16);
+  resumed.restore(LossScaler(config(), Precision::Fp32).state());
+  EXPECT_EQ(resumed.scale(), 1024);
+}
+
 TEST(LossScaler, IsOneForPrecisionsThatNeedNoScaling) {
   LossScaler scaler(config(), Precision::Bf16);
   scaler.update(false);

@@ -6,8 +6,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kMaster = "master:";
-
 std::vector<TensorTarget> targets(Session& session) {
   std::vector<TensorTarget> list;
   for (const StateTensor& tensor : state_tensors(session.step())) {
@@ -23,10 +21,10 @@ std::vector<StateTensor> state_tensors(const CompiledStep& step) {
   std::vector<StateTensor> tensors;
   for (const Persistent& item : step.persistents) {
     if (item.slice.arena == Arena::Gradients) continue;
-    if (item.slice.arena == Arena::Weights && step.find(std::string(kMaster) + item.name) != nullptr)
+    if (item.slice.arena == Arena::Weights && step.find(std::string(kMasterPrefix) + item.name) != nullptr)
       continue;
-    const bool master = item.name.starts_with(kMaster);
-    tensors.push_back({master ? item.name.substr(kMaster.size()) : item.name, &item});
+    const bool master = item.name.starts_with(kMasterPrefix);
+    tensors.push_back({master ? item.name.substr(kMasterPrefix.size()) : item.name, &item});
   }
   return tensors;
 }

@@ -22,6 +22,7 @@ ResumeFrom parse_resume(const std::string& text) {
 }
 
 RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : path_(std::move(path)) {
+  if (!path_.has_filename()) path_ = path_.parent_path();  // "runs/a/"
   try {
     if (resume.kind == ResumeFrom::Kind::None && fs::exists(path_) && !fs::is_empty(path_)) {
       int number = 1;

@@ -63,7 +63,11 @@ class Trainer {
                             &session_.pool());
     Progress progress(config_.train.steps);
     announce(progress, resumed);
-    InterruptListener interrupt;
+    std::filesystem::remove(directory_.path() / "summary.json");  // of a shorter run
+    // Going back to an older checkpoint makes it the newest: whatever happens next, `latest` is on this
+    // branch.
+    if (options_.resume.kind == ResumeFrom::Kind::Path) save(writer, last_, /*may_be_async=*/false);
+    if (interrupt_.signal() != 0) return interrupted(writer, progress, interrupt_.signal(), resumed);
 
     int64_t saved = resumed;
     for (int64_t step = resumed + 1; step <= config_.train.steps; ++step) {
@@ -79,8 +83,9 @@ class Trainer {
         events_.write("overflow", fmt::format("step {} skipped: gradients were not finite", step),
                       {{"step", step}});
       }
+      check_diverged(result, step, saved, progress);
       report_saves(writer, progress);
-      const int signal = last ? 0 : interrupt.signal();  // after the last step there is nothing to interrupt
+      const int signal = last ? 0 : interrupt_.signal();  // after the last step there is nothing to interrupt
       const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
       if (due || signal != 0) {
         metrics.sync();
@@ -132,10 +137,27 @@ class Trainer {
     };
     last_.eval_loss = measured("eval_loss");
     last_.eval_accuracy = measured("eval_accuracy");
+    last_.epoch = meta.epoch;
     loader_.seek(meta.samples);
+    warn_of_other_data(meta.config);
     events_.write("resume", fmt::format("from step {}", meta.step),
                   {{"step", meta.step}, {"checkpoint", manifest.directory.string()}});
     return meta.step;
+  }
+
+  // The position in the data means the same samples only in the same order of the same set.
+  void warn_of_other_data(const nlohmann::json& saved) {
+    const nlohmann::json now = to_json(config_);
+    for (const auto& [section, key] : {std::pair{"train", "seed"}, {"data", "train"}}) {
+      const auto before =
+          saved.contains(section) ? saved[section].value(key, nlohmann::json()) : nlohmann::json();
+      if (before == now[section][key]) continue;
+      const std::string message =
+          fmt::format("{}.{} was {} and is now {}: samples come in another order than before", section, key,
+                      before.dump(), now[section][key].dump());
+      std::fprintf(stderr, "warning: %s\n", message.c_str());
+      events_.write("warning", message);
+    }
   }
 
   void announce(Progress& progress, int64_t resumed) {
@@ -229,6 +251,24 @@ class Trainer {
     writer.save(meta, state_views(session_), may_be_async ? run_.staging() : std::span<std::byte>{});
   }
 
+  // fp16 skips a step now and then while its loss scale settles. Where no scaling is left to lower, gradients
+  // that stay infinite mean that training has diverged, and going on would only replace good checkpoints.
+  void check_diverged(const StepResult& result, int64_t step, int64_t saved, Progress& progress) {
+    constexpr int64_t kPatience = 10;
+    skipped_ = result.applied || result.loss_scale > 1 ? 0 : skipped_ + 1;
+    if (skipped_ == 1) {
+      progress.message(fmt::format("warning: step {} was skipped, its gradients are not finite", step));
+    }
+    if (skipped_ < kPatience) return;
+    events_.write("diverged", fmt::format("{} steps in a row had no finite gradients", kPatience),
+                  {{"step", step}});
+    throw TrainError(
+        "{}: diverged: no finite gradients for {} steps up to step {}; lower train.lr or set train.clip and "
+        "go on "
+        "from a checkpoint (the last one is of step {})",
+        directory_.path().string(), kPatience, step, saved);
+  }
+
   void report_saves(CheckpointWriter& writer, Progress& progress) {
     for (const SaveReport& report : writer.poll()) {
       events_.write("checkpoint", report.directory.filename().string(),
@@ -243,8 +283,10 @@ class Trainer {
   ExitCode interrupted(CheckpointWriter& writer, Progress& progress, int signal, int64_t saved) {
     report_saves(writer, progress);
     events_.write("interrupt", signal == SIGINT ? "Ctrl-C" : "SIGTERM", {{"step", saved}});
-    progress.message(fmt::format("interrupted; step {} is saved in {}: start again to go on", saved,
-                                 directory_.checkpoints().string()));
+    const bool same_command = options_.resume.kind == ResumeFrom::Kind::Latest;
+    progress.message(fmt::format("interrupted; step {} is saved in {}: start again{} to go on", saved,
+                                 directory_.checkpoints().string(),
+                                 same_command ? "" : " with --resume-from-checkpoint latest"));
     return ExitCode::Interrupted;
   }
 
@@ -275,6 +317,7 @@ class Trainer {
 
   int64_t last_targets() const { return config_.train.batch * run_.train_data().spec().num_targets(); }
 
+  InterruptListener interrupt_;  // first: a signal while the step is compiled counts too
   const Config& config_;
   const Backend& backend_;
   const TrainOptions& options_;
@@ -290,6 +333,7 @@ class Trainer {
   int64_t tokens_ = 0;
   double step_s_ = 0, first_step_s_ = 0, train_s_ = 0, peak_flops_ = 0;
   int64_t train_targets_ = 0;
+  int64_t skipped_ = 0;  // steps in a row without finite gradients, where nothing scales the loss
 };
 
 }  // namespace

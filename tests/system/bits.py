@@ -14,6 +14,8 @@ CASES = {
     "gpt2-fp16": config(GPT2, precision="fp16"),
     "gpt2-wide": config(WIDE_GPT2, train={"steps": 3}),
     "llama-fp32": config(LLAMA),
+    "llama-chunked": config({**LLAMA, "context": 64, "vocab": 9000},  # logits of 18 MB: the loss works in chunks
+                            train={"steps": 2, "batch": 16, "micro_batch": 8}),
     "llama-bf16": config(LLAMA, precision="bf16", train={"optimizer": "sgd", "lr": 0.05}),
     "llama-fp16": config(LLAMA, precision="fp16", train={"loss_scale": 1e7, "loss_scale_window": 2}),
     "resnet-fp32": config(RESNET, train={"optimizer": "sgd", "lr": 0.05, "eval_every": 2}),
