@@ -74,7 +74,8 @@ void add_sample(CLI::App& app, Action& action) {
       std::vector<int32_t> window(context);
       for (int64_t i = 0; i < flags->tokens; ++i) {
         // When the text has outgrown the window, its older half is forgotten.
-        if (text.size() >= context) text.erase(text.begin(), text.end() - static_cast<int64_t>(std::max<size_t>(1, context / 2)));
+        if (text.size() >= context)
+          text.erase(text.begin(), text.end() - static_cast<int64_t>(std::max<size_t>(1, context / 2)));
         std::fill(window.begin(), window.end(), 0);
         std::copy(text.begin(), text.end(), window.begin());
         session.write(session.step().eval, "tokens", std::as_bytes(std::span(window)));
