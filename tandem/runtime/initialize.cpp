@@ -9,6 +9,8 @@
 namespace tandem {
 namespace {
 
+constexpr int64_t kChunk = 1 << 16;  // elements a task
+
 void store(std::byte* dst, DType dtype, int64_t i, float value) {
   switch (dtype) {
     case DType::F32: reinterpret_cast<float*>(dst)[i] = value; return;
@@ -38,7 +40,6 @@ void fill_initial(std::span<std::byte> dst, const TensorType& type, std::string_
   float std = 0;
   std::from_chars(number.data(), number.data() + number.size(), std);
   const Rng rng(seed, hash_name(key));
-  constexpr int64_t kChunk = 1 << 16;
   pool.parallel_for((elems + kChunk - 1) / kChunk, [&](int64_t chunk, int) {
     const int64_t end = std::min(elems, (chunk + 1) * kChunk);
     for (int64_t i = chunk * kChunk; i < end; i += 4) {
@@ -49,10 +50,13 @@ void fill_initial(std::span<std::byte> dst, const TensorType& type, std::string_
   });
 }
 
-void round_to(std::span<std::byte> dst, DType dtype, std::span<const std::byte> src_f32) {
+void round_to(std::span<std::byte> dst, DType dtype, std::span<const std::byte> src_f32, ThreadPool& pool) {
   const auto elems = static_cast<int64_t>(src_f32.size() / sizeof(float));
   const auto* src = reinterpret_cast<const float*>(src_f32.data());
-  for (int64_t i = 0; i < elems; ++i) store(dst.data(), dtype, i, src[i]);
+  pool.parallel_for((elems + kChunk - 1) / kChunk, [&](int64_t chunk, int) {
+    const int64_t end = std::min(elems, (chunk + 1) * kChunk);
+    for (int64_t i = chunk * kChunk; i < end; ++i) store(dst.data(), dtype, i, src[i]);
+  });
 }
 
 }  // namespace tandem

@@ -17,6 +17,6 @@ void fill_initial(std::span<std::byte> dst, const TensorType& type, std::string_
                   std::string_view key, ThreadPool& pool);
 
 // Stores fp32 values in another floating type, rounded to nearest even.
-void round_to(std::span<std::byte> dst, DType dtype, std::span<const std::byte> src_f32);
+void round_to(std::span<std::byte> dst, DType dtype, std::span<const std::byte> src_f32, ThreadPool& pool);
 
 }  // namespace tandem

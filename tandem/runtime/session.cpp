@@ -102,11 +102,15 @@ void Session::zero_gradients() {
 
 void Session::initialize(uint64_t seed) {
   for (const Persistent& item : step_.persistents) {
-    const bool master = item.name.starts_with(kMasterPrefix);
-    const std::string_view key =
-        master ? std::string_view(item.name).substr(kMasterPrefix.size()) : std::string_view(item.name);
+    std::string_view key = item.name;
+    if (key.starts_with(kMasterPrefix)) {
+      key.remove_prefix(kMasterPrefix.size());
+    } else if (step_.find(std::string(kMasterPrefix) + item.name) != nullptr) {
+      continue;  // rounded from the master below
+    }
     fill_initial(buffer(item), item.slice.type, item.init, seed, key, pool_);
   }
+  refresh_weights();
 }
 
 void Session::refresh_weights() {
@@ -114,7 +118,7 @@ void Session::refresh_weights() {
     if (!item.name.starts_with(kMasterPrefix)) continue;
     const Persistent* weights = step_.find(std::string_view(item.name).substr(kMasterPrefix.size()));
     TANDEM_CHECK(weights != nullptr, "{} has no weights", item.name);
-    round_to(buffer(*weights), weights->slice.type.dtype, buffer(item));
+    round_to(buffer(*weights), weights->slice.type.dtype, buffer(item), pool_);
   }
 }
 

@@ -77,7 +77,7 @@ void load_weights(Session& session, const Manifest& manifest) {
   }
   load(manifest, direct, &session.pool(), Match::Subset);
   for (size_t i = 0; i < list.size(); ++i) {
-    if (is_half(list[i].dtype)) round_to(list[i].bytes, list[i].dtype, direct[i].bytes);
+    if (is_half(list[i].dtype)) round_to(list[i].bytes, list[i].dtype, direct[i].bytes, session.pool());
   }
 }
 

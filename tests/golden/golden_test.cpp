@@ -120,7 +120,7 @@ class GoldenRun {
         values[i] = static_cast<float>(amplitude(name, shape)) * x;
       }
     }
-    round_to(session_.buffer(item), item.slice.type.dtype, std::as_bytes(std::span(values)));
+    round_to(session_.buffer(item), item.slice.type.dtype, std::as_bytes(std::span(values)), pool_);
   }
 
   int64_t write_batch(int index) {
