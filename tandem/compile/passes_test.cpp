@@ -74,6 +74,39 @@ TEST(Differentiate, AddsBothContributionsOfATiedWeightToOneBuffer) {
   EXPECT_NE(text.find("embedding_grad(%9, %0, %10)"), std::string::npos) << text;
 }
 
+TEST(Differentiate, RefusesAParameterThatItCouldNotTrain) {
+  Builder b = Builder::for_tokens(2, 4);
+  const Value x = b.embedding(8, 4, false);
+  b.cross_entropy(b.linear(b.add(x, b.param("shift", Shape({2, 4, 4}), "zeros")), 8, "head"));
+  const Graph forward = b.take();
+  try {
+    differentiate(forward);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("parameter 'shift'")) << error.what();
+  }
+}
+
+TEST(Differentiate, CopiesLogitsThatTheirOwnGradientReads) {
+  Builder b = Builder::for_tokens(2, 4);
+  b.cross_entropy(b.relu(b.linear(b.embedding(8, 4, false), 8, "head")));
+  verify(differentiate(b.take()), "differentiate");
+}
+
+TEST(Fuse, KeepsASumThatSomebodyNeedsBeforeTheNorm) {
+  const Graph graph = parse_graph(
+      "%0 = input \"a\" : f32[4,8]\n%1 = param \"g\" {init=\"ones\"} : f32[8]\n%2 = add(%0, %0)\n%3 = "
+      "gelu(%2)\n"
+      "%4, %5 = rms_norm(%2, %1) {eps=1e-05}\n%6 = add(%3, %4)\noutput \"y\" %6\n");
+  EXPECT_EQ(count(fuse(graph), Op::AddRmsNorm, Phase::Forward), 0);
+}
+
+TEST(Fuse, LeavesAGeluAloneWhosePreActivationNobodyElseReads) {
+  const Graph graph = fuse(inference(residual_model(), /*keep_logits=*/false));
+  EXPECT_EQ(count(graph, Op::MatmulGelu, Phase::Forward), 0);
+  EXPECT_EQ(count(graph, Op::Gelu, Phase::Forward), 2);
+}
+
 TEST(Precision, StoresWeightsAndActivationsLowAndKeepsStatisticsWide) {
   const Graph graph = apply_precision(residual_model(), {.storage = DType::BF16});
   verify(graph, "precision");

@@ -1,0 +1,94 @@
+#include "tandem/runtime/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tandem/base/digest.h"
+#include "tandem/base/error.h"
+#include "tandem/kernels/cpu/register.h"
+#include "tandem/models/model.h"
+
+namespace tandem {
+namespace {
+
+ModelConfig tiny() {
+  ModelConfig config;
+  config.layers = 1;
+  config.width = 16;
+  config.heads = 2;
+  config.context = 8;
+  config.vocab = 32;
+  return config;
+}
+
+class SessionTest : public testing::Test {
+ protected:
+  Session make(DType storage) {
+    CompileOptions options;
+    options.precision = {.storage = storage};
+    options.choose = choose_from(registry_, pool_.num_threads());
+    return Session(compile_step(build_model(tiny(), 2), options), registry_, pool_);
+  }
+  static std::string digest(const Session& session, std::string_view name) {
+    return digest_hex(session.buffer(*session.step().find(name)));
+  }
+  KernelRegistry registry_ = cpu::reference_kernels();
+  ThreadPool pool_{2};
+};
+
+TEST_F(SessionTest, AllocatesExactlyThePlan) {
+  const Session session = make(DType::BF16);
+  for (int i = 0; i < kNumArenas; ++i) {
+    EXPECT_EQ(session.allocated_bytes(static_cast<Arena>(i)), session.step().sizes[static_cast<size_t>(i)]);
+  }
+  EXPECT_GT(session.allocated_bytes(Arena::Master), 0);
+}
+
+TEST_F(SessionTest, StartingWeightsDependOnSeedAndNameAlone) {
+  Session a = make(DType::F32), b = make(DType::F32);
+  a.initialize(1);
+  b.initialize(1);
+  EXPECT_EQ(digest(a, "blocks.0.up.weight"), digest(b, "blocks.0.up.weight"));
+  b.initialize(2);
+  EXPECT_NE(digest(a, "blocks.0.up.weight"), digest(b, "blocks.0.up.weight"));
+  EXPECT_NE(digest(a, "embed.weight"), digest(a, "pos.weight"));
+}
+
+TEST_F(SessionTest, HalfPrecisionWeightsAreTheirMastersRounded) {
+  Session half = make(DType::BF16), full = make(DType::F32);
+  half.initialize(3);
+  full.initialize(3);
+  EXPECT_EQ(digest(half, "master:embed.weight"), digest(full, "embed.weight"));
+  const auto weights = half.buffer(*half.step().find("embed.weight"));
+  const auto master = half.buffer(*half.step().find("master:embed.weight"));
+  for (size_t i = 0; i < weights.size() / 2; ++i) {
+    float wide = 0;
+    BFloat16 narrow{};
+    std::memcpy(&wide, master.data() + 4 * i, 4);
+    std::memcpy(&narrow, weights.data() + 2 * i, 2);
+    ASSERT_EQ(narrow.bits, to_bfloat16(wide).bits);
+  }
+}
+
+TEST_F(SessionTest, AnInputOfTheWrongSizeIsABug) {
+  Session session = make(DType::F32);
+  const float one = 1;
+  EXPECT_THROW(session.write(session.step().pass, "tokens", std::as_bytes(std::span(&one, 1))), BugError);
+  EXPECT_THROW(session.read(session.step().pass, "nothing"), BugError);
+}
+
+TEST(KernelRegistry, TriesKernelsInTheOrderTheyWereAdded) {
+  KernelRegistry registry;
+  const auto never = [](const CallSignature&) { return false; };
+  const auto always = [](const CallSignature&) { return true; };
+  registry.add({"first", Op::Add, never, nullptr, nullptr});
+  registry.add({"second", Op::Add, always, nullptr, nullptr});
+  registry.add({"third", Op::Add, always, nullptr, nullptr});
+  EXPECT_EQ(registry.choose({Op::Add, {}, {}, nullptr}).name, "second");
+  EXPECT_THROW(registry.choose({Op::Gelu, {}, {}, nullptr}), DeviceError);
+  EXPECT_THROW(registry.by_name("fourth"), DeviceError);
+}
+
+}  // namespace
+}  // namespace tandem
