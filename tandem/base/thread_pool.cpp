@@ -65,12 +65,16 @@ void ThreadPool::run(int64_t num_tasks, Invoke invoke, void* context) {
     tls_worker = outer;
     return;
   }
+  // First the ticket is closed, so that a thread still looking at the last loop's cannot claim beyond its end
+  // once the number of tasks grows; then the loop is set up; then the ticket is opened.
+  const uint32_t loop = loop_.load(std::memory_order_relaxed) + 1;
+  const uint64_t first_ticket = static_cast<uint64_t>(loop) << 32;
+  ticket_.store(first_ticket | 0xffffffffu, std::memory_order_relaxed);
+  num_tasks_.store(num_tasks, std::memory_order_release);
+  unfinished_.store(static_cast<uint32_t>(num_tasks), std::memory_order_relaxed);
   invoke_ = invoke;
   context_ = context;
-  num_tasks_.store(num_tasks, std::memory_order_relaxed);
-  unfinished_.store(static_cast<uint32_t>(num_tasks), std::memory_order_relaxed);
-  const uint32_t loop = loop_.load(std::memory_order_relaxed) + 1;
-  ticket_.store(static_cast<uint64_t>(loop) << 32, std::memory_order_release);
+  ticket_.store(first_ticket, std::memory_order_release);
   loop_.store(loop, std::memory_order_release);
   loop_.notify_all();
   drain(loop, 0);
@@ -85,8 +89,9 @@ void ThreadPool::drain(uint32_t loop, int worker) {
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (ticket >> 32 == loop) {
     const auto task = static_cast<int64_t>(ticket & 0xffffffffu);
-    // Read before the claim: if the loop has moved on in between, the claim fails and nothing was used.
-    if (task >= num_tasks_.load(std::memory_order_relaxed)) break;
+    // Read before the claim: if it is the next loop's number, that loop's ticket is closed or open, and the
+    // claim fails.
+    if (task >= num_tasks_.load(std::memory_order_acquire)) break;
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
                                        std::memory_order_acquire))
       continue;

@@ -50,5 +50,19 @@ TEST(ThreadPool, ManyShortLoopsInARowComplete) {
   EXPECT_EQ(total, 2000 * 6);
 }
 
+TEST(ThreadPool, LoopsOfManyLengthsInARowRunEachTaskOnce) {
+  // A thread that is late for a short loop must not take a task of the longer one that follows.
+  ThreadPool pool(4);
+  std::vector<std::atomic<int>> runs(64);
+  for (int64_t loop = 0; loop < 60000; ++loop) {
+    const int64_t tasks = 2 + loop * 7 % 60;
+    pool.parallel_for(tasks, [&](int64_t task, int) { ++runs[static_cast<size_t>(task)]; });
+    for (int64_t task = 0; task < 64; ++task) {
+      ASSERT_EQ(runs[static_cast<size_t>(task)].exchange(0), task < tasks ? 1 : 0)
+          << "loop " << loop << ", task " << task;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem
