@@ -30,25 +30,23 @@ ResolvedConfig ConfigFlags::load() const {
   return load_config(file, overrides);
 }
 
-CLI::Validator whole_number(int64_t at_least) {
-  const auto check = [at_least](const std::string& text) -> std::string {
-    int64_t value = 0;
+namespace {
+
+template <typename Number>
+CLI::Validator at_least(Number least, std::string what) {
+  const auto check = [least, what](const std::string& text) -> std::string {
+    Number value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= at_least) return "";
-    return fmt::format("expected a whole number of at least {}, found '{}'", at_least, text);
+    if (error == std::errc() && end == text.data() + text.size() && value >= least) return "";
+    return fmt::format("expected {} of at least {}, found '{}'", what, least, text);
   };
   return CLI::Validator(check, "");
 }
 
-CLI::Validator number(double at_least) {
-  const auto check = [at_least](const std::string& text) -> std::string {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= at_least) return "";
-    return fmt::format("expected a number of at least {}, found '{}'", at_least, text);
-  };
-  return CLI::Validator(check, "");
-}
+}  // namespace
+
+CLI::Validator whole_number(int64_t least) { return at_least(least, "a whole number"); }
+CLI::Validator number(double least) { return at_least(least, "a number"); }
 
 Backend make_backend(const Config& config) {
   TANDEM_CHECK(config.device != DeviceKind::Cuda, "a config with device cuda was accepted");

@@ -15,8 +15,8 @@ std::string_view isa_name(Isa isa);  // as TANDEM_ISA spells it: "portable", "av
 Isa detected_isa();                  // the highest level that the CPU and the operating system support
 
 // The level in use: detected_isa(), or what the environment variable TANDEM_ISA lowers it to. The first
-// call settles it for the process, for Highway's dispatch too. Throws DeviceError if TANDEM_ISA names an
-// unknown level or one that this machine lacks.
+// call settles it for the process, for Highway's dispatch too. Throws ConfigError if TANDEM_ISA names an
+// unknown level, DeviceError if it names one that this machine lacks.
 Isa selected_isa();
 
 // Measured peak of so many threads at once, in GFLOP/s: independent multiply-adds in registers, nothing else.

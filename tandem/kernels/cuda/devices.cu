@@ -12,12 +12,14 @@ std::string build_version() {
 
 std::vector<Device> devices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};  // no driver or no GPU: not an error, there are none
+  if (cudaGetDeviceCount(&count) != cudaSuccess)
+    return {};  // no driver or no GPU: not an error, there are none
   std::vector<Device> list;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    list.push_back({properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major, properties.minor});
+    list.push_back({properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major,
+                    properties.minor});
   }
   return list;
 }
