@@ -13,6 +13,7 @@ from tandem_run import GPT2, LLAMA, MLP, RESNET, TandemTest, config  # noqa: E40
 
 STEPS = 24
 DEADLINE_S = 120  # for what the program does soon: past it, it hangs
+MAX_RUNS = 50  # a save lasts a millisecond or so: on a busy machine many runs end before a kill meets one
 
 
 def num_lines(path):
@@ -68,6 +69,12 @@ class KilledRuns(StoppedRuns):
     def kill_at_random(self, command, run, rng, during_save):
         """Starts the run, kills it at a random moment, and tells whether it was hit before its end."""
         process = self.start(*command)
+        hit = self.is_hit(process, run, rng, during_save)
+        if not hit:
+            self.assertEqual(tandem_run.DONE, process.wait(DEADLINE_S), process.stderr.read())
+        return hit
+
+    def is_hit(self, process, run, rng, during_save):
         metrics, checkpoints = run / "metrics.jsonl", run / "checkpoints"
         # Resuming cuts off the rows after the checkpoint, so rows are counted from the moment it has done so.
         if not self.wait_until(process, lambda: is_caught(process, signal.SIGTERM), "the run to start"):
@@ -87,15 +94,19 @@ class KilledRuns(StoppedRuns):
     def check(self, content, seed):
         rng = random.Random(seed)
         run = self.directory / "killed"
-        command = self.train_command(content, "killed")
+        command = self.train_command(content, run.name)
         kills = 0
+        runs = 1
         while kills < 5:
             if self.kill_at_random(command, run, rng, during_save=kills % 2 == 1):
                 kills += 1
-            elif (run / "summary.json").exists():  # it got to the end: the remaining kills need a new run
-                self.assert_went_on_as_if_never_stopped(content, run)
-                run = self.directory / f"killed{kills}"
-                command = self.train_command(content, run.name)
+                continue
+            # It got to its end: the remaining kills need a new run.
+            self.assert_went_on_as_if_never_stopped(content, run)
+            self.assertLess(runs, MAX_RUNS, "no kill met a run in time")
+            run = self.directory / f"killed{runs}"
+            command = self.train_command(content, run.name)
+            runs += 1
         self.tandem(*command)
         self.assert_went_on_as_if_never_stopped(content, run)
 

@@ -32,6 +32,8 @@ MLP = {"family": "mlp", "layers": 3, "width": 72, "image_size": 16}
 # What two equal runs have in common in each row; speeds and times are their own.
 EQUAL_COLUMNS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "eval_loss", "eval_accuracy")
 
+DEADLINE_S = 240  # for one run of the program, on a busy machine: past it, it hangs
+
 _program = None
 
 
@@ -90,7 +92,8 @@ class TandemTest(unittest.TestCase):
     def tandem(self, *arguments, expect=DONE, env=None, **options):
         """Runs the program to its end. `expect` is the exit code, or None for any."""
         done = subprocess.run([program(), *map(str, arguments)], capture_output=True, text=True, cwd=self.directory,
-                              env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, errors="replace", **options)
+                              env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, errors="replace",
+                              **{"timeout": DEADLINE_S, **options})
         result = Result(done.returncode, done.stdout, done.stderr)
         if expect is not None:
             self.assertEqual(expect, result.code, f"tandem {' '.join(map(str, arguments))}: {result}")
