@@ -3,9 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <random>
 #include <thread>
 
+#include "tandem/checkpoint/example_ranks.h"
 #include "tandem/checkpoint/example_state.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/writer.h"
@@ -39,9 +41,36 @@ std::byte& counter(ExampleState& state, int64_t step) {
   }
 }
 
+// The same as three ranks, threads of a process that is killed as a whole.
+[[noreturn]] void save_forever_as_ranks(const fs::path& folder, const ExampleState& fresh) {
+  constexpr int kRanks = 3;
+  ExampleState state = fresh;
+  const Latest latest = load_latest(folder, state.targets());
+  const std::string token = fmt::format("{}", ::getpid());
+  CheckpointMeta meta;
+  meta.step = latest.manifest ? latest.manifest->meta.step : 0;
+  std::vector<std::unique_ptr<CheckpointWriter>> writers;
+  for (int rank = 0; rank < kRanks; ++rank)
+    writers.push_back(std::make_unique<CheckpointWriter>(folder, 2, nullptr, SaveGroup{rank, kRanks, token}));
+  for (int64_t i = 0;; ++i) {
+    if (i % 3 != 2) ++meta.step;
+    counter(state, meta.step) = static_cast<std::byte>(meta.step);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const ExampleLayout layout{ExampleLayout::Kind::Flat, kRanks, 3};
+        writers[static_cast<size_t>(rank)]->save(meta, RankMemory(state, layout, rank).views());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+enum class Saver { AtOnce, InBackground, ManyRanks };
+
 class Crash : public CheckpointTest {
  protected:
-  void kill_while_saving(bool in_background) {
+  void kill_while_saving(Saver saver) {
     std::mt19937 random(7);
     const ExampleState fresh(0, kWidth);
     int64_t last_step = 0;
@@ -51,7 +80,8 @@ class Crash : public CheckpointTest {
       ASSERT_GE(child, 0);
       if (child == 0) {
         try {
-          save_forever(folder, fresh, in_background);
+          if (saver == Saver::ManyRanks) save_forever_as_ranks(folder, fresh);
+          save_forever(folder, fresh, saver == Saver::InBackground);
         } catch (...) {
           ::_exit(1);
         }
@@ -87,9 +117,15 @@ class Crash : public CheckpointTest {
   }
 };
 
-TEST_F(Crash, TheNewestCheckpointLoadsAfterKillsDuringSaves) { kill_while_saving(false); }
+TEST_F(Crash, TheNewestCheckpointLoadsAfterKillsDuringSaves) { kill_while_saving(Saver::AtOnce); }
 
-TEST_F(Crash, TheNewestCheckpointLoadsAfterKillsDuringBackgroundSaves) { kill_while_saving(true); }
+TEST_F(Crash, TheNewestCheckpointLoadsAfterKillsDuringBackgroundSaves) {
+  kill_while_saving(Saver::InBackground);
+}
+
+TEST_F(Crash, TheNewestCheckpointLoadsAfterKillsDuringSavesOfManyRanks) {
+  kill_while_saving(Saver::ManyRanks);
+}
 
 }  // namespace
 }  // namespace tandem

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 
 #include "tandem/base/error.h"
+#include "tandem/checkpoint/example_ranks.h"
 #include "tandem/checkpoint/example_state.h"
 #include "tandem/checkpoint/writer.h"
 
@@ -62,6 +64,39 @@ TEST_F(FullDisk, AFailedWriteLeavesTheEarlierCheckpointAndNothingElse) {
   }
   expect_only_step_1();
   writer.save(at_step(3), next.views());  // and the writer goes on once there is space
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000003"}));
+}
+
+TEST_F(FullDisk, AFailureOfOneRankIsToldByAllAndLeavesNothing) {
+  constexpr int kRanks = 4;
+  const ExampleState small(1);
+  std::vector<std::unique_ptr<CheckpointWriter>> writers;
+  for (int rank = 0; rank < kRanks; ++rank)
+    writers.push_back(std::make_unique<CheckpointWriter>(folder, 1, nullptr, SaveGroup{rank, kRanks, "t"}));
+  // Rank 2 owns all there is, so that only it meets the limit.
+  const auto save = [&](int rank, int64_t step, const ExampleState& state,
+                        std::span<std::byte> staging = {}) {
+    writers[static_cast<size_t>(rank)]->save(at_step(step),
+                                             rank == 2 ? state.views() : std::vector<TensorView>(), staging);
+  };
+  run_ranks(kRanks, [&](int rank) { save(rank, 1, small); });
+  const ExampleState next(2);
+  std::vector<std::byte> staging(static_cast<size_t>(staging_bytes(next.views())));
+  for (const bool in_background : {false, true}) {
+    const FileSizeLimit limit(5000);
+    run_ranks(kRanks, [&](int rank) {
+      const std::string message = message_of<IoError>([&] {
+        save(rank, 2, next, in_background ? std::span(staging) : std::span<std::byte>());
+        writers[static_cast<size_t>(rank)]->wait_committed();
+      });
+      EXPECT_TRUE(message.starts_with((folder / "step-00000002").string() + ": checkpoint not saved"))
+          << message;
+      EXPECT_NE(message.find("rank-00002.ckpt: cannot write: "), std::string::npos) << message;
+      EXPECT_EQ(message.find("rank 2: ") != std::string::npos, rank != 2) << message;
+    });
+    expect_only_step_1();
+  }
+  run_ranks(kRanks, [&](int rank) { save(rank, 3, next); });
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000003"}));
 }
 

@@ -4,20 +4,29 @@
 #include <iterator>
 
 #include "tandem/base/units.h"
+#include "tandem/checkpoint/boxes.h"
+#include "tandem/checkpoint/read_boxes.h"
+#include "tandem/checkpoint/running_digest.h"
 
 namespace tandem {
 namespace {
 
+constexpr int64_t kBandBytes = int64_t{8} << 20;  // read at a time
+
 bool same_shards(const TensorEntry& a, const TensorEntry& b) {
   return std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
-                    [](const Shard& x, const Shard& y) {
-                      return x.begin == y.begin && x.end == y.end && x.digest == y.digest;
-                    });
+                    [](const Shard& x, const Shard& y) { return x.box == y.box && x.digests == y.digests; });
 }
 
-bool same_values(const TensorEntry& a, const TensorEntry& b) {
-  if (!a.digest.empty() && !b.digest.empty()) return a.digest == b.digest;
-  return same_shards(a, b);
+std::string difference(const Manifest& a, const TensorEntry& mine, const Manifest& b,
+                       const TensorEntry* other, ThreadPool* pool) {
+  if (other == nullptr) return "only in the first";
+  if (mine.shape != other->shape)
+    return fmt::format("shape: {} and {}", to_string(mine.shape), to_string(other->shape));
+  if (mine.dtype != other->dtype)
+    return fmt::format("dtype: {} and {}", dtype_name(mine.dtype), dtype_name(other->dtype));
+  if (a.digest_block == b.digest_block && same_shards(mine, *other)) return {};
+  return tensor_digest(a, mine, pool) == tensor_digest(b, *other, pool) ? "" : "values";
 }
 
 }  // namespace
@@ -35,9 +44,9 @@ std::string describe_checkpoint(const Manifest& manifest, bool tensors) {
   line("saved", fmt::format("{} on {} ({})", manifest.time, manifest.hostname, manifest.hardware));
   line("mesh",
        fmt::format("data {}, tensor {}, pipeline {}", meta.mesh.data, meta.mesh.tensor, meta.mesh.pipeline));
-  line("size",
-       fmt::format("{} in {} tensors, {} file{}", format_bytes(manifest.total_bytes()),
-                   manifest.tensors.size(), manifest.files.size(), manifest.files.size() == 1 ? "" : "s"));
+  line("size", fmt::format("{} in {} tensors, {} file{}, {} shards", format_bytes(manifest.total_bytes()),
+                           manifest.tensors.size(), manifest.files.size(),
+                           manifest.files.size() == 1 ? "" : "s", manifest.num_shards()));
   for (const auto& [key, value] : meta.metrics.items()) line(key, value.dump());
   if (!tensors || manifest.tensors.empty()) return text;
 
@@ -56,29 +65,49 @@ std::string describe_checkpoint(const Manifest& manifest, bool tensors) {
   for (const TensorEntry& tensor : manifest.tensors) {
     row(tensor.name, dtype_name(tensor.dtype), to_string(tensor.shape), format_bytes(tensor.bytes()),
         fmt::format("{}", tensor.shards.size()), tensor.digest.empty() ? "by shard" : tensor.digest);
+    if (tensor.shards.size() == 1) continue;
+    for (const Shard& shard : tensor.shards) {
+      fmt::format_to(std::back_inserter(text), "  {}: {}, bytes {} to {}\n", to_string(shard.box), shard.file,
+                     shard.offset, shard.offset + shard.bytes);
+    }
   }
   return text;
 }
 
-std::vector<Difference> compare(const Manifest& a, const Manifest& b) {
-  std::vector<Difference> differences;
-  for (const TensorEntry& mine : a.tensors) {
-    const TensorEntry* other = b.find(mine.name);
-    if (other == nullptr) {
-      differences.push_back({mine.name, "only in the first"});
-    } else if (mine.shape != other->shape) {
-      differences.push_back(
-          {mine.name, fmt::format("shape: {} and {}", to_string(mine.shape), to_string(other->shape))});
-    } else if (mine.dtype != other->dtype) {
-      differences.push_back(
-          {mine.name, fmt::format("dtype: {} and {}", dtype_name(mine.dtype), dtype_name(other->dtype))});
-    } else if (!same_values(mine, *other)) {
-      differences.push_back({mine.name, "values"});
+std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, ThreadPool* pool) {
+  if (!tensor.digest.empty()) return tensor.digest;
+  const Box whole = whole_box(tensor.shape);
+  const int64_t elem = dtype_bytes(tensor.dtype);
+  // Without blocks each look at a shard reads all of it, so there is only one look.
+  const int64_t most = manifest.digest_block > 0 ? kBandBytes / elem : std::max<int64_t>(1, whole.elems());
+  const int64_t cols = std::min(most, whole.cols());
+  const int64_t rows = cols < whole.cols() ? 1 : std::max<int64_t>(1, most / std::max<int64_t>(1, cols));
+  std::vector<std::byte> band(static_cast<size_t>(std::min(rows, whole.rows()) * cols * elem));
+  RunningDigest digest;
+  for (int64_t row = 0; row < whole.row_end; row += rows) {
+    for (int64_t col = 0; col < whole.col_end; col += cols) {
+      const Box box{row, std::min(row + rows, whole.row_end), col, std::min(col + cols, whole.col_end)};
+      const BoxRead read{&tensor, box, std::span(band).first(static_cast<size_t>(box.elems() * elem))};
+      read_boxes(manifest, {&read, 1}, pool);
+      digest.add(read.dst);
     }
   }
+  return digest.hex();
+}
+
+std::vector<Difference> compare_all(const Manifest& a, const Manifest& b, ThreadPool* pool) {
+  std::vector<Difference> result;
+  for (const TensorEntry& mine : a.tensors)
+    result.push_back({mine.name, difference(a, mine, b, b.find(mine.name), pool)});
   for (const TensorEntry& theirs : b.tensors) {
-    if (a.find(theirs.name) == nullptr) differences.push_back({theirs.name, "only in the second"});
+    if (a.find(theirs.name) == nullptr) result.push_back({theirs.name, "only in the second"});
   }
+  return result;
+}
+
+std::vector<Difference> compare(const Manifest& a, const Manifest& b, ThreadPool* pool) {
+  std::vector<Difference> differences = compare_all(a, b, pool);
+  std::erase_if(differences, [](const Difference& item) { return item.what.empty(); });
   return differences;
 }
 

@@ -8,16 +8,25 @@
 
 namespace tandem {
 
-// Step, epoch, loss, time, machine and sizes; with `tensors`, a line for each of them too.
+class ThreadPool;
+
+// Step, epoch, loss, time, machine, mesh and sizes; with `tensors`, a line for each of them too, and one for
+// each shard of those that have several.
 std::string describe_checkpoint(const Manifest& manifest, bool tensors);
+
+// The digest of a tensor's elements in order: the same for equal content, however it is cut into shards. The
+// one in the manifest, or else taken of the data, a bounded part of it at a time and checked as it is read.
+std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, ThreadPool* pool = nullptr);
 
 struct Difference {
   std::string tensor;
-  std::string what;  // "only in the first", "shape: [2] and [3]", "values"
+  std::string what;  // "only in the first", "shape: [2] and [3]", "values"; empty when there is none
 };
 
-// Tensors that are not bit for bit the same, a's order first. Reads digests, not data. Tensors without a
-// digest of the whole are compared by their shards, so the same values cut differently count as different.
-std::vector<Difference> compare(const Manifest& a, const Manifest& b);
+// Every tensor of the two, a's order first; equal means bit for bit. Reads data only of tensors that are cut
+// differently in the two and were whole on no rank.
+std::vector<Difference> compare_all(const Manifest& a, const Manifest& b, ThreadPool* pool = nullptr);
+std::vector<Difference> compare(const Manifest& a, const Manifest& b,
+                                ThreadPool* pool = nullptr);  // unequal ones
 
 }  // namespace tandem

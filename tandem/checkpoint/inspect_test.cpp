@@ -1,5 +1,8 @@
 #include "tandem/checkpoint/inspect.h"
 
+#include "tandem/base/digest.h"
+#include "tandem/base/thread_pool.h"
+#include "tandem/checkpoint/example_ranks.h"
 #include "tandem/checkpoint/example_state.h"
 #include "tandem/checkpoint/writer.h"
 
@@ -38,6 +41,42 @@ TEST_F(Inspect, ComparesTensorsByTheirDigests) {
   EXPECT_EQ(text,
             "data.mask: values; adam.m.embed.weight: only in the first; step_count: dtype: i32 and f32; "
             "extra: only in the second; ");
+}
+
+TEST_F(Inspect, ComparesTensorsThatAreCutDifferently) {
+  ExampleState state(1);
+  state.add("long", DType::U8, {2, 9'000'000});  // longer than what is read at a time
+  state.add("tall", DType::F32, {80'000, 30});
+  state.fill(1);
+  save_as_ranks(folder, at_step(1), state, {ExampleLayout::Kind::Columns, 3, 1});
+  save_as_ranks(folder, at_step(2), state, {ExampleLayout::Kind::Flat, 2, 2});
+  state.tensors[5].bytes[17'999'999] ^= std::byte{1};
+  state.tensors[1].bytes[0] ^= std::byte{1};
+  save_as_ranks(folder, at_step(3), state, {ExampleLayout::Kind::Rows, 2, 3});
+  const Manifest first = read_manifest(folder / "step-00000001"),
+                 second = read_manifest(folder / "step-00000002"),
+                 third = read_manifest(folder / "step-00000003");
+  EXPECT_TRUE(first.find("long")->digest.empty());
+  EXPECT_EQ(tensor_digest(first, *first.find("tall")), digest_hex(state.tensors[6].bytes));
+  ThreadPool pool(2);
+  EXPECT_TRUE(compare(first, second, &pool).empty());
+  std::string text;
+  for (const Difference& item : compare_all(second, third)) text += item.tensor + ": " + item.what + "; ";
+  EXPECT_EQ(
+      text,
+      "embed.weight: ; block.0.scale: values; data.mask: ; adam.m.embed.weight: ; long: values; tall: ; "
+      "step_count: ; ");
+}
+
+TEST_F(Inspect, ShowsTheMeshAndWhereTheShardsAre) {
+  CheckpointMeta meta = at_step(1);
+  meta.mesh = {1, 2, 1};
+  save_as_ranks(folder, meta, ExampleState(1), {ExampleLayout::Kind::Rows, 2, 5});
+  const std::string table = describe_checkpoint(read_manifest(folder / "step-00000001"), true);
+  for (const char* part : {"data 1, tensor 2, pipeline 1", "5 tensors, 2 files, ",
+                           "by shard\n  rows 0:", ", cols 0:300: rank-00001.ckpt, bytes 0 to "}) {
+    EXPECT_NE(table.find(part), std::string::npos) << "no '" << part << "' in\n" << table;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/pending.h"
 
 namespace tandem {
 namespace {
@@ -34,25 +35,6 @@ TEST_F(Layout, ListsStepsInNumericalOrderAndNothingElse) {
   EXPECT_TRUE(list_checkpoints(folder / "missing").empty());
 }
 
-TEST_F(Layout, ADirectoryThatIsNotCommittedLeavesNothing) {
-  {
-    const PendingDirectory pending(folder, "step-00000001");
-    put(pending.path() / "a", "half");
-    EXPECT_EQ(names().size(), 1u);
-  }
-  EXPECT_TRUE(names().empty());
-}
-
-TEST_F(Layout, CommittingReplacesAnOlderDirectoryOfThatName) {
-  for (const char* text : {"first", "second"}) {
-    PendingDirectory pending(folder, "step-00000001");
-    put(pending.path() / "a", text);
-    pending.commit();
-  }
-  EXPECT_EQ(names(), std::vector<std::string>{"step-00000001"});
-  EXPECT_EQ(text_of(folder / "step-00000001" / "a"), "second");
-}
-
 TEST_F(Layout, LatestMovesToTheNewName) {
   for (const char* name : {"step-00000001", "step-00000002"}) {
     fs::create_directory(folder / name);
@@ -68,7 +50,7 @@ TEST_F(Layout, LeftoversOfTheDeadGoAndThoseOfTheLivingStay) {
   put(folder / ".tmp-step-00000300-99" / "rank-00000.ckpt", "half");
   fs::create_directory(folder / "step-00000200");
   fs::create_directory_symlink("step-00000200", folder / ".tmp-latest-99");
-  const PendingDirectory living(folder, "step-00000400");
+  const PendingDirectory living(folder, "step-00000400", {.token = "1"});
   remove_leftovers(folder);
   EXPECT_EQ(names(), (std::vector<std::string>{living.path().filename(), "step-00000200"}));
 }

@@ -1,145 +1,43 @@
 #include "tandem/checkpoint/manifest.h"
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
 #include <map>
-#include <span>
 
-#include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/checkpoint/boxes.h"
+#include "tandem/checkpoint/manifest_json.h"
 
 namespace tandem {
 namespace {
 
-using nlohmann::json;
-
-// Objects keep their keys sorted and floats their shortest digits, so equal content gives equal text.
-// Text from outside (config, hostname) may not be UTF-8; it must not make a save fail.
-std::string dump(const json& value) {
-  return value.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
-}
-
-std::string content_digest(const json& content) {
-  const std::string text = dump(content);
-  return digest_hex(std::as_bytes(std::span(text)));
-}
-
-json to_json(const Shard& shard) {
-  return {{"file", shard.file},   {"offset", shard.offset}, {"bytes", shard.bytes},
-          {"begin", shard.begin}, {"end", shard.end},       {"digest", shard.digest}};
-}
-
-Shard to_shard(const json& value) {
-  return {value.at("file"),  value.at("offset"), value.at("bytes"),
-          value.at("begin"), value.at("end"),    value.at("digest")};
-}
-
-json to_json(const TensorEntry& tensor) {
-  json shards = json::array();
-  for (const Shard& shard : tensor.shards) shards.push_back(to_json(shard));
-  return {{"name", tensor.name},
-          {"dtype", dtype_name(tensor.dtype)},
-          {"shape", tensor.shape.dims()},
-          {"digest", tensor.digest},
-          {"shards", std::move(shards)}};
-}
-
-TensorEntry to_tensor(const json& value) {
-  TensorEntry tensor;
-  tensor.name = value.at("name");
-  tensor.dtype = parse_dtype(value.at("dtype").get_ref<const std::string&>());
-  tensor.shape = Shape(value.at("shape").get<std::vector<int64_t>>());
-  tensor.digest = value.at("digest");
-  for (const json& shard : value.at("shards")) tensor.shards.push_back(to_shard(shard));
-  return tensor;
-}
-
-json to_json(const Manifest& manifest) {
-  const CheckpointMeta& meta = manifest.meta;
-  json files = json::array(), tensors = json::array();
-  for (const CheckpointFile& file : manifest.files) {
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}});
-  }
-  for (const TensorEntry& tensor : manifest.tensors) tensors.push_back(to_json(tensor));
-  return {
-      {"version", kManifestVersion},
-      {"step", meta.step},
-      {"epoch", meta.epoch},
-      {"samples", meta.samples},
-      {"batch", meta.batch},
-      {"loss", std::isfinite(meta.loss) ? json(meta.loss) : json()},
-      {"mesh", {{"data", meta.mesh.data}, {"tensor", meta.mesh.tensor}, {"pipeline", meta.mesh.pipeline}}},
-      {"metrics", meta.metrics},
-      {"config", meta.config},
-      {"scalars", meta.scalars},
-      {"sequence", manifest.sequence},
-      {"hostname", manifest.hostname},
-      {"hardware", manifest.hardware},
-      {"time", manifest.time},
-      {"files", std::move(files)},
-      {"tensors", std::move(tensors)}};
-}
-
-Manifest to_manifest(const json& value) {
-  Manifest manifest;
-  CheckpointMeta& meta = manifest.meta;
-  meta.step = value.at("step");
-  meta.epoch = value.at("epoch");
-  meta.samples = value.at("samples");
-  meta.batch = value.at("batch");
-  meta.loss =
-      value.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : value.at("loss").get<double>();
-  const json& mesh = value.at("mesh");
-  meta.mesh = {mesh.at("data"), mesh.at("tensor"), mesh.at("pipeline")};
-  meta.metrics = value.at("metrics");
-  meta.config = value.at("config");
-  meta.scalars = value.at("scalars");
-  manifest.sequence = value.at("sequence");
-  manifest.hostname = value.at("hostname");
-  manifest.hardware = value.at("hardware");
-  manifest.time = value.at("time");
-  for (const json& file : value.at("files")) manifest.files.push_back({file.at("name"), file.at("bytes")});
-  for (const json& tensor : value.at("tensors")) manifest.tensors.push_back(to_tensor(tensor));
-  return manifest;
-}
-
-// The elements of a shard, or -1 when its ranges do not lie in the tensor.
-int64_t shard_elems(const Shard& shard, const Shape& shape) {
-  const auto rank = static_cast<size_t>(shape.rank());
-  if (shard.begin.size() != rank || shard.end.size() != rank) return -1;
-  int64_t elems = 1;
-  for (size_t dim = 0; dim < rank; ++dim) {
-    if (shard.begin[dim] < 0 || shard.end[dim] < shard.begin[dim] || shard.end[dim] > shape.dims()[dim])
-      return -1;
-    elems *= shard.end[dim] - shard.begin[dim];
-  }
-  return elems;
-}
-
-void check_shards(const Manifest& manifest, const std::string& origin) {
-  std::map<std::string_view, int64_t> file_bytes;
-  for (const CheckpointFile& file : manifest.files) {
-    if (file.name.empty() || file.name.find('/') != std::string::npos) {
-      throw DataError("{}: file '{}': expected a plain file name beside the manifest", origin, file.name);
+void check_tensor(const TensorEntry& tensor, const Manifest& manifest,
+                  const std::map<std::string_view, int64_t>& file_bytes, const std::string& origin) {
+  const Box whole = whole_box(tensor.shape);
+  int64_t covered = 0;
+  std::vector<Box> boxes;
+  for (const Shard& shard : tensor.shards) {
+    const auto file = file_bytes.find(shard.file);
+    if (!contains(whole, shard.box) || shard.bytes != shard.box.elems() * dtype_bytes(tensor.dtype) ||
+        file == file_bytes.end() || shard.offset < 0 || shard.offset > file->second - shard.bytes) {
+      throw DataError("{}: tensor '{}': a shard lies outside its file or its tensor", origin, tensor.name);
     }
-    file_bytes[file.name] = file.bytes;
+    const int64_t block = manifest.block_bytes(shard);
+    const int64_t num_blocks = std::max<int64_t>(1, (shard.bytes + block - 1) / block);
+    if (static_cast<int64_t>(shard.digests.size()) != num_blocks) {
+      throw DataError("{}: tensor '{}': expected {} digests of a shard, found {}", origin, tensor.name,
+                      num_blocks, shard.digests.size());
+    }
+    covered += shard.box.elems();
+    boxes.push_back(shard.box);
   }
-  for (const TensorEntry& tensor : manifest.tensors) {
-    int64_t covered = 0;
-    for (const Shard& shard : tensor.shards) {
-      const int64_t elems = shard_elems(shard, tensor.shape);
-      const auto file = file_bytes.find(shard.file);
-      if (elems < 0 || shard.bytes != elems * dtype_bytes(tensor.dtype) || file == file_bytes.end() ||
-          shard.offset < 0 || shard.offset > file->second - shard.bytes) {
-        throw DataError("{}: tensor '{}': a shard lies outside its file or its tensor", origin, tensor.name);
-      }
-      covered += elems;
-    }
-    if (covered != tensor.shape.elems()) {
-      throw DataError("{}: tensor '{}': expected shards of {} elements in all, found {}", origin, tensor.name,
-                      tensor.shape.elems(), covered);
-    }
+  if (const auto pair = find_overlap(std::move(boxes))) {
+    throw DataError("{}: tensor '{}': expected each element once, found overlapping shards: {} and {}",
+                    origin, tensor.name, to_string(pair->first), to_string(pair->second));
+  }
+  if (covered != tensor.shape.elems()) {
+    throw DataError("{}: tensor '{}': expected shards of {} elements in all, found {}", origin, tensor.name,
+                    tensor.shape.elems(), covered);
   }
 }
 
@@ -158,39 +56,41 @@ int64_t Manifest::total_bytes() const {
   return bytes;
 }
 
-std::string render_manifest(const Manifest& manifest) {
-  json content = to_json(manifest);
-  content["digest"] = content_digest(content);
-  return dump(content);
+int64_t Manifest::num_shards() const {
+  int64_t count = 0;
+  for (const TensorEntry& tensor : tensors) count += static_cast<int64_t>(tensor.shards.size());
+  return count;
 }
 
+int64_t Manifest::block_bytes(const Shard& shard) const {
+  return digest_block > 0 ? digest_block : std::max<int64_t>(1, shard.bytes);
+}
+
+void check_shards(const Manifest& manifest, const std::string& origin) {
+  std::map<std::string_view, int64_t> file_bytes;
+  for (const CheckpointFile& file : manifest.files) {
+    if (file.name.empty() || file.name.find('/') != std::string::npos) {
+      throw DataError("{}: file '{}': expected a plain file name beside the manifest", origin, file.name);
+    }
+    file_bytes[file.name] = file.bytes;
+  }
+  for (const TensorEntry& tensor : manifest.tensors) check_tensor(tensor, manifest, file_bytes, origin);
+}
+
+std::string render_manifest(const Manifest& manifest) { return seal(to_json(manifest)); }
+
 Manifest parse_manifest(std::string_view text, const std::string& origin) {
-  json content = json::parse(text, nullptr, false);
-  if (!content.is_object() || !content.contains("version") || !content.contains("digest")) {
-    throw DataError("{}: expected a Tandem checkpoint manifest, found damaged or other text", origin);
-  }
-  if (content["version"] != kManifestVersion) {
-    throw DataError("{}: expected format version {}, found {}; read it with the Tandem that wrote it", origin,
-                    kManifestVersion, content["version"].dump());
-  }
-  const json found = content["digest"];
-  content.erase("digest");
-  const std::string expected = content_digest(content);
-  content["digest"] = expected;
-  // Comparing the text as well finds damage that parsing forgives, such as a changed space.
-  if (found != expected || dump(content) != text) {
-    throw DataError("{}: damaged or edited: expected content with digest {}, found {}", origin, found.dump(),
-                    expected);
-  }
+  const nlohmann::json content = unseal(text, "manifest", origin);
+  Manifest manifest;
   try {
-    Manifest manifest = to_manifest(content);
-    check_shards(manifest, origin);
-    return manifest;
-  } catch (const json::exception& error) {
-    throw DataError("{}: not a manifest of version {}: {}", origin, kManifestVersion, error.what());
-  } catch (const ConfigError& error) {
+    manifest = to_manifest(content);
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError("{}: not a manifest of version {}: {}", origin, content["version"].dump(), error.what());
+  } catch (const Error& error) {
     throw DataError("{}: {}", origin, error.what());
   }
+  check_shards(manifest, origin);
+  return manifest;
 }
 
 Manifest read_manifest(const std::filesystem::path& path) {

@@ -1,8 +1,10 @@
 // manifest.json: what a checkpoint holds and where. It is written last, so a directory that has one is
 // whole, and it carries a digest of itself, so a damaged one is never believed.
 //
-// A tensor is described by its logical shape and by shards: index ranges that lie somewhere in the
-// checkpoint's files. Readers see only the logical tensor; who wrote which part does not matter to them.
+// A tensor is described by its logical shape and by shards: boxes of it that lie somewhere in the
+// checkpoint's files and cover it exactly once. Readers see only the logical tensor; who wrote which part
+// does not matter to them. In the file a box is "begin": [row, column], "end": [row, column] of the tensor
+// seen as [first dim, product of the others]; version 1 had an index for each dim, and one digest a shard.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +14,23 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/base/box.h"
 #include "tandem/base/dtype.h"
+#include "tandem/base/mesh.h"
 #include "tandem/base/shape.h"
 
 namespace tandem {
 
-inline constexpr int kManifestVersion = 1;
+inline constexpr int kManifestVersion = 2;
 inline constexpr std::string_view kManifestFile = "manifest.json";
 
-struct Mesh {
-  int data = 1;
-  int tensor = 1;
-  int pipeline = 1;
-};
-
-// Bytes [offset, offset + bytes) of `file` are the elements begin[d] <= index[d] < end[d], row-major.
+// Bytes [offset, offset + bytes) of `file` are the elements of `box`, row-major.
 struct Shard {
   std::string file;
   int64_t offset = 0;
   int64_t bytes = 0;
-  std::vector<int64_t> begin;
-  std::vector<int64_t> end;
-  std::string digest;  // of the live memory of this shard
+  Box box;
+  std::vector<std::string> digests;  // of the live memory, one for each digest_block bytes and at least one
 };
 
 struct TensorEntry {
@@ -58,7 +55,7 @@ struct CheckpointMeta {
   int64_t samples = 0;  // seen so far
   int64_t batch = 0;
   double loss = 0;
-  Mesh mesh;
+  MeshShape mesh;
   nlohmann::json metrics = nlohmann::json::object();
   nlohmann::json config = nlohmann::json::object();
   nlohmann::json scalars = nlohmann::json::object();  // seed, loss scaler, schedule, data position
@@ -70,18 +67,25 @@ struct Manifest {
   std::string hostname;
   std::string hardware;
   std::string time;
+  int64_t digest_block = 0;  // 0: a shard has one digest, however long it is
   std::vector<CheckpointFile> files;
   std::vector<TensorEntry> tensors;
   std::filesystem::path directory;  // where it was read from; not part of the file
 
   const TensorEntry* find(std::string_view name) const;  // nullptr when there is none
   int64_t total_bytes() const;                           // of all tensors
+  int64_t num_shards() const;
+  int64_t block_bytes(const Shard& shard) const;  // what one of its digests is of; the last may be of less
 };
 
 std::string render_manifest(const Manifest& manifest);
 
-// Throws DataError starting with `origin` when the text is not exactly what render_manifest wrote, or
-// when its shards do not lie in its files and cover its tensors.
+// Throws DataError starting with `origin` unless every shard lies in its file and in its tensor, has its
+// digests, and every element of every tensor is in exactly one.
+void check_shards(const Manifest& manifest, const std::string& origin);
+
+// Throws DataError starting with `origin` when the text is not exactly what render_manifest (of this or an
+// earlier version) wrote, or fails check_shards.
 Manifest parse_manifest(std::string_view text, const std::string& origin);
 
 // Takes a checkpoint directory, a link to one, or its manifest.json. Checks that every file is there with its

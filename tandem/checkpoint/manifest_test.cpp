@@ -21,6 +21,7 @@ Manifest sharded() {
   manifest.sequence = 9;
   manifest.hostname = "node-1";
   manifest.time = "2026-01-01T00:00:00.000Z";
+  manifest.digest_block = 16;
   manifest.files = {{"rank-00000.ckpt", 48}, {"rank-00001.ckpt", 48}};
   TensorEntry tensor{"w", DType::F32, {4, 6}, "", {}};
   for (int64_t row = 0; row < 2; ++row) {
@@ -28,9 +29,8 @@ Manifest sharded() {
       tensor.shards.push_back({column == 0 ? "rank-00000.ckpt" : "rank-00001.ckpt",
                                row * 24,
                                24,
-                               {row * 2, column * 3},
-                               {row * 2 + 2, column * 3 + 3},
-                               "d"});
+                               {row * 2, row * 2 + 2, column * 3, column * 3 + 3},
+                               {"d", "e"}});
     }
   }
   manifest.tensors.push_back(tensor);
@@ -54,7 +54,8 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(after.meta.step, 120);
   EXPECT_EQ(after.meta.loss, 0.1);
   EXPECT_EQ(after.meta.scalars["seed"], 18446744073709551615ull);
-  EXPECT_EQ(after.find("w")->shards[3].begin, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(after.find("w")->shards[3].box, (Box{2, 4, 3, 6}));
+  EXPECT_EQ(after.meta.mesh, (MeshShape{2, 2, 1}));
   EXPECT_EQ(after.find("v"), nullptr);
   EXPECT_EQ(after.total_bytes(), 96);
 }
@@ -97,11 +98,17 @@ TEST(Manifest, ShardsMustLieInTheirFilesAndCoverTheirTensor) {
   manifest.tensors[0].shards[1].file = "rank-00002.ckpt";
   expect_data_error(manifest, "'w': a shard lies outside");
   manifest = sharded();
-  manifest.tensors[0].shards[2].end = {5, 3};
+  manifest.tensors[0].shards[2].box.row_end = 5;
   expect_data_error(manifest, "'w': a shard lies outside");
   manifest = sharded();
   manifest.tensors[0].shards.pop_back();
   expect_data_error(manifest, "expected shards of 24 elements in all, found 18");
+  manifest = sharded();
+  manifest.tensors[0].shards[1].box = {0, 2, 2, 5};
+  expect_data_error(manifest, "overlapping shards: rows 0:2, cols 0:3 and rows 0:2, cols 2:5");
+  manifest = sharded();
+  manifest.tensors[0].shards[3].digests.pop_back();
+  expect_data_error(manifest, "'w': expected 2 digests of a shard, found 1");
   manifest = sharded();
   manifest.files[0].name = "../rank-00000.ckpt";
   expect_data_error(manifest, "expected a plain file name");

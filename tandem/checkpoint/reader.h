@@ -1,38 +1,34 @@
 // Loads checkpoints. Nothing that was read is believed before its digest has been compared with the one
-// taken of the live tensor when it was saved.
+// taken of the live tensor when it was saved. Any box may be asked for, by any number of ranks, whatever
+// boxes the checkpoint was written in: that is what lets it go on in another mesh.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tandem/checkpoint/manifest.h"
+#include "tandem/checkpoint/piece.h"
 
 namespace tandem {
 
 class ThreadPool;
 
-struct TensorTarget {
-  std::string name;
-  DType dtype = DType::F32;
-  Shape shape;
-  std::span<std::byte> bytes;  // where it is to be loaded
-};
-
 // Whether a checkpoint may hold tensors that were not asked for (weights without the optimizer's state).
 enum class Match { Exact, Subset };
 
-// Throws DataError naming the first difference when the checkpoint is of another model.
+// Throws DataError naming the first difference when the checkpoint is of another model. The targets are one
+// rank's; `model` lists the tensors of all ranks, and where it is empty those of the targets are all.
 void check_matches(const Manifest& manifest, std::span<const TensorTarget> targets,
-                   Match match = Match::Exact);
+                   Match match = Match::Exact, std::span<const LogicalTensor> model = {});
 
-// check_matches, then reads straight into the targets. Throws DataError naming file and tensor; the targets'
-// contents are undefined then.
+// check_matches, then reads straight into the targets, which may overlap and name a tensor several times.
+// Throws DataError naming file and tensor; the targets' contents are undefined then.
 void load(const Manifest& manifest, std::span<const TensorTarget> targets, ThreadPool* pool = nullptr,
-          Match match = Match::Exact);
+          Match match = Match::Exact, std::span<const LogicalTensor> model = {});
 
 // Reads every byte and compares every digest; throws DataError naming file and tensor.
 void verify(const Manifest& manifest, ThreadPool* pool = nullptr);
@@ -51,9 +47,19 @@ struct Latest {
 enum class Check { Sizes, Digests };
 Latest find_latest(const std::filesystem::path& folder, Check check, ThreadPool* pool = nullptr);
 
-// Loads the newest good checkpoint; each is read once. A damaged one is skipped; one of another model is
-// a DataError, and so is a folder whose checkpoints are all damaged. An empty folder gives no manifest.
+// How the ranks that load together come to the same checkpoint, though each reads only a part of it and only
+// one may meet the damage. Both are called by every rank, in the same order.
+struct LoadGroup {
+  int rank = 0;
+  std::function<std::string(const std::string&)> from_rank_0;  // gives every rank what rank 0 passed
+  std::function<bool(bool)> all;                               // whether every rank passed true
+};
+
+// Loads the newest checkpoint that is good on every rank; each is read once. A damaged one is skipped, and
+// rank 0 lists it; one of another model is a DataError, and so is a folder whose checkpoints are all damaged.
+// An empty folder gives no manifest. Without a group this process is the only rank.
 Latest load_latest(const std::filesystem::path& folder, std::span<const TensorTarget> targets,
-                   ThreadPool* pool = nullptr, Match match = Match::Exact);
+                   ThreadPool* pool = nullptr, Match match = Match::Exact,
+                   std::span<const LogicalTensor> model = {}, const LoadGroup* group = nullptr);
 
 }  // namespace tandem

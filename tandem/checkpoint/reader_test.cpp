@@ -118,6 +118,28 @@ TEST_F(Reader, ACheckpointOfAnotherModelNamesTheFirstDifference) {
   EXPECT_NE(message.find("it holds tensor 'block.0.scale' (bf16 [301])"), std::string::npos) << message;
 }
 
+TEST_F(Reader, TheTensorsOfOtherRanksArePartOfTheModel) {
+  const Manifest manifest = read_manifest(folder / "step-00000030");
+  ExampleState mine(0);
+  std::vector<LogicalTensor> model;
+  for (const TensorTarget& target : mine.targets())
+    model.push_back({target.name, target.dtype, target.shape});
+  mine.tensors.resize(2);
+  load(manifest, mine.targets(), nullptr, Match::Exact, model);
+  EXPECT_EQ(mine.tensors[1].bytes, ExampleState(30).tensors[1].bytes);
+
+  model[4].shape = {2};
+  EXPECT_NE(message_of<DataError>([&] {
+              load(manifest, mine.targets(), nullptr, Match::Exact, model);
+            }).find("'step_count': expected i32 [2], found i32 []"),
+            std::string::npos);
+  model.pop_back();
+  EXPECT_NE(message_of<DataError>([&] {
+              load(manifest, mine.targets(), nullptr, Match::Exact, model);
+            }).find("it holds tensor 'step_count'"),
+            std::string::npos);
+}
+
 TEST_F(Reader, ASubsetLoadsWithoutTheRest) {
   ExampleState fewer(0);
   fewer.tensors.resize(2);
@@ -126,8 +148,8 @@ TEST_F(Reader, ASubsetLoadsWithoutTheRest) {
   EXPECT_EQ(fewer.tensors[1].bytes, ExampleState(10).tensors[1].bytes);
 }
 
-// As later versions with many ranks write it: cut along any dims, in several files.
-TEST_F(Reader, PutsATensorTogetherFromShardsCutAlongEveryDim) {
+// Put down by hand, as another program might: cut along both dims, in several files, one digest a shard.
+TEST_F(Reader, PutsATensorTogetherFromShardsCutAlongBothDims) {
   const Shape shape{6, 5, 4};
   std::vector<float> whole(static_cast<size_t>(shape.elems()));
   for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i);
@@ -136,28 +158,20 @@ TEST_F(Reader, PutsATensorTogetherFromShardsCutAlongEveryDim) {
   Manifest manifest;
   TensorEntry tensor{"w", DType::F32, shape, "", {}};
   std::vector<std::vector<float>> contents(2);
-  for (int part = 0; part < 8; ++part) {
-    const std::vector<int64_t> cuts[] = {{0, 2, 6}, {0, 4, 5}, {0, 1, 4}};
-    Shard shard;
-    for (size_t dim = 0; dim < 3; ++dim) {
-      const auto side = static_cast<size_t>(part >> dim & 1);
-      shard.begin.push_back(cuts[dim][side]);
-      shard.end.push_back(cuts[dim][side + 1]);
-    }
-    auto& content = contents[static_cast<size_t>(part % 2)];
+  const Box boxes[] = {{0, 2, 0, 7}, {0, 2, 7, 20}, {2, 6, 0, 7}, {2, 6, 7, 20}};
+  for (size_t part = 0; part < 4; ++part) {
+    auto& content = contents[part % 2];
     const size_t start = content.size();
-    for (int64_t i = shard.begin[0]; i < shard.end[0]; ++i) {
-      for (int64_t j = shard.begin[1]; j < shard.end[1]; ++j) {
-        for (int64_t k = shard.begin[2]; k < shard.end[2]; ++k) {
-          content.push_back(whole[static_cast<size_t>((i * 5 + j) * 4 + k)]);
-        }
+    for (int64_t row = boxes[part].row_begin; row < boxes[part].row_end; ++row) {
+      for (int64_t col = boxes[part].col_begin; col < boxes[part].col_end; ++col) {
+        content.push_back(whole[static_cast<size_t>(row * 20 + col)]);
       }
     }
-    shard.file = fmt::format("rank-{:05}.ckpt", part % 2);
-    shard.offset = static_cast<int64_t>(start * 4);
-    shard.bytes = static_cast<int64_t>((content.size() - start) * 4);
-    shard.digest = digest_hex(std::as_bytes(std::span(content).subspan(start)));
-    tensor.shards.push_back(shard);
+    tensor.shards.push_back({fmt::format("rank-{:05}.ckpt", part % 2),
+                             static_cast<int64_t>(start * 4),
+                             boxes[part].elems() * 4,
+                             boxes[part],
+                             {digest_hex(std::as_bytes(std::span(content).subspan(start)))}});
   }
   manifest.tensors.push_back(tensor);
   for (size_t rank = 0; rank < 2; ++rank) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 
 namespace tandem {
@@ -27,16 +26,27 @@ std::string RunningDigest::hex() const {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-std::string digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst) {
-  if (dst.empty()) return digest_hex(src);
-  TANDEM_CHECK(dst.size() >= src.size());
-  RunningDigest digest;
-  for (size_t done = 0; done < src.size(); done += kDigestPiece) {
-    const auto piece = src.subspan(done, std::min(kDigestPiece, src.size() - done));
-    digest.add(piece);
-    std::memcpy(dst.data() + done, piece.data(), piece.size());
-  }
-  return digest.hex();
+BlockDigests digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst, bool whole) {
+  TANDEM_CHECK(dst.empty() || dst.size() >= src.size());
+  constexpr auto kBlock = static_cast<size_t>(kDigestBlock);
+  whole = whole && src.size() > kBlock;  // otherwise it is the only block's
+  BlockDigests result;
+  RunningDigest all;
+  size_t begin = 0;
+  do {
+    const size_t end = std::min(begin + kBlock, src.size());
+    RunningDigest block;
+    for (size_t done = begin; done < end; done += kDigestPiece) {
+      const auto piece = src.subspan(done, std::min(kDigestPiece, end - done));
+      block.add(piece);
+      if (whole) all.add(piece);
+      if (!dst.empty()) std::memcpy(dst.data() + done, piece.data(), piece.size());
+    }
+    result.blocks.push_back(block.hex());
+    begin = end;
+  } while (begin < src.size());
+  result.whole = whole ? all.hex() : result.blocks.size() == 1 ? result.blocks[0] : std::string();
+  return result;
 }
 
 }  // namespace tandem

@@ -3,15 +3,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 struct XXH3_state_s;
 
 namespace tandem {
 
 inline constexpr size_t kDigestPiece = size_t{256} << 10;  // fits the second-level cache
+
+// Each so many bytes of a shard have a digest of their own, so that a reader who needs a part of it can
+// check what it reads without reading the rest.
+inline constexpr int64_t kDigestBlock = int64_t{1} << 20;
 
 class RunningDigest {
  public:
@@ -26,7 +32,13 @@ class RunningDigest {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-// One pass over `src`: copies it to `dst` (unless empty) and returns the digest of `src` itself.
-std::string digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst);
+struct BlockDigests {
+  std::vector<std::string> blocks;  // of each kDigestBlock bytes; one even where there are no bytes
+  std::string whole;
+};
+
+// One pass over `src`: copies it to `dst` (unless empty) and takes the digests of `src` itself, that of the
+// whole only if asked for.
+BlockDigests digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst, bool whole);
 
 }  // namespace tandem

@@ -1,9 +1,12 @@
 #include "tandem/checkpoint/writer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <numeric>
+#include <random>
 #include <utility>
 
 #include "tandem/base/error.h"
@@ -20,31 +23,43 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kClosingPatience = std::chrono::seconds(5);
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Digests each tensor's live memory into its entry and, given staging, copies it to where the file has it.
-void snapshot(std::span<const TensorView> tensors, std::span<std::byte> staging, Manifest& manifest,
-              ThreadPool* pool) {
-  std::vector<size_t> order(tensors.size());  // largest first, so that no thread starts a big one last
+// Digests each view's live memory into its shard and, given staging, copies it to where the file has it.
+void take_digests(std::span<const TensorView> views, std::span<const ShardPlace> places,
+                  std::span<std::byte> staging, Part& part, ThreadPool* pool) {
+  std::vector<size_t> order(views.size());  // largest first, so that no thread starts a big one last
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return tensors[a].bytes.size() > tensors[b].bytes.size(); });
+                   [&](size_t a, size_t b) { return views[a].bytes.size() > views[b].bytes.size(); });
   const auto take = [&](int64_t task, int /*worker*/) {
     const size_t index = order[static_cast<size_t>(task)];
-    TensorEntry& entry = manifest.tensors[index];
-    const auto src = tensors[index].bytes;
-    const auto offset = static_cast<size_t>(entry.shards[0].offset);
-    entry.digest = digest_and_copy(src, staging.empty() ? staging : staging.subspan(offset, src.size()));
-    entry.shards[0].digest = entry.digest;
+    const auto src = views[index].bytes;
+    TensorEntry& entry = part.tensors[places[index].tensor];
+    Shard& shard = entry.shards[places[index].shard];
+    const bool whole = shard.box == whole_box(entry.shape);
+    const auto dst =
+        staging.empty() ? staging : staging.subspan(static_cast<size_t>(shard.offset), src.size());
+    BlockDigests digests = digest_and_copy(src, dst, whole);
+    shard.digests = std::move(digests.blocks);
+    if (whole) entry.digest = std::move(digests.whole);
   };
-  const auto num_tasks = static_cast<int64_t>(tensors.size());
+  const auto num_tasks = static_cast<int64_t>(views.size());
   if (pool != nullptr) {
     pool->parallel_for(num_tasks, take);
   } else {
     for (int64_t task = 0; task < num_tasks; ++task) take(task, 0);
   }
+}
+
+void write_file(const fs::path& path, std::span<const std::span<const std::byte>> memory) {
+  OutputFile file(path);
+  for (const auto bytes : memory) file.write_all(bytes);
+  file.sync_and_close();
 }
 
 }  // namespace
@@ -55,15 +70,20 @@ int64_t staging_bytes(std::span<const TensorView> tensors) {
   return bytes;
 }
 
-CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool)
+CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool, SaveGroup group)
     : folder_(std::move(folder)),
       keep_(keep),
       pool_(pool),
+      group_(std::move(group)),
       hostname_(hostname()),
       hardware_(hardware_description()) {
+  TANDEM_CHECK(group_.rank >= 0 && group_.rank < group_.world_size);
+  TANDEM_CHECK(group_.world_size == 1 || !group_.token.empty(), "many ranks need a token they agree on");
+  if (group_.token.empty()) group_.token = fmt::format("{}-{:08x}", ::getpid(), std::random_device{}());
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw IoError("{}: cannot create: {}", folder_.string(), error.message());
+  if (group_.rank != 0) return;
   remove_leftovers(folder_);
   for (const fs::path& directory : list_checkpoints(folder_)) {
     try {
@@ -77,6 +97,7 @@ CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool)
 }
 
 CheckpointWriter::~CheckpointWriter() {
+  closing_.store(true);
   try {
     wait();
   } catch (const std::exception& error) {
@@ -95,54 +116,53 @@ void CheckpointWriter::check_space(int64_t bytes, const std::string& name) const
   }
 }
 
-Manifest CheckpointWriter::describe(const CheckpointMeta& meta, std::span<const TensorView> tensors) const {
-  Manifest manifest;
-  manifest.meta = meta;
-  manifest.sequence = next_sequence_;
-  manifest.hostname = hostname_;
-  manifest.hardware = hardware_;
-  manifest.time = utc_time();
-  const std::string file = "rank-00000.ckpt";
-  int64_t offset = 0;
-  for (const TensorView& view : tensors) {
-    TensorEntry entry{view.name, view.dtype, view.shape, {}, {}};
-    const int64_t bytes = entry.bytes();
-    TANDEM_CHECK(bytes == static_cast<int64_t>(view.bytes.size()),
-                 "tensor '{}': {} of {} is {} bytes, given {}", view.name, to_string(view.shape),
-                 dtype_name(view.dtype), bytes, view.bytes.size());
-    // Tensors lie one after another without gaps: every byte of the file is under some digest.
-    const std::vector<int64_t> begin(static_cast<size_t>(view.shape.rank()), 0);
-    entry.shards.push_back({file, offset, bytes, begin, view.shape.dims(), {}});
-    manifest.tensors.push_back(std::move(entry));
-    offset += bytes;
+CheckpointWriter::Save CheckpointWriter::snapshot(const CheckpointMeta& meta,
+                                                  std::span<const TensorView> tensors,
+                                                  std::span<std::byte> staging) {
+  wait();
+  leave_pending([](const PendingDirectory& pending) { pending.throw_if_failed(); });
+  Save save{meta, group_, {}, staging_bytes(tensors), {}, 0};
+  std::vector<ShardPlace> places;
+  save.part = describe_part(group_.rank, tensors, places);
+  TANDEM_CHECK(staging.empty() || static_cast<int64_t>(staging.size()) >= save.bytes);
+  check_space(save.bytes, checkpoint_name(meta.step));
+  const auto start = Clock::now();
+  take_digests(tensors, places, staging, save.part, pool_);
+  save.snapshot_s = seconds_since(start);
+  if (staging.empty()) {
+    for (const TensorView& tensor : tensors) save.memory.push_back(tensor.bytes);
+  } else {
+    save.memory.push_back(staging.first(static_cast<size_t>(save.bytes)));
   }
-  manifest.files.push_back({file, offset});
-  return manifest;
+  return save;
 }
 
 void CheckpointWriter::save(const CheckpointMeta& meta, std::span<const TensorView> tensors,
                             std::span<std::byte> staging) {
-  wait();
-  Manifest manifest = describe(meta, tensors);
-  const int64_t bytes = staging_bytes(tensors);
-  TANDEM_CHECK(staging.empty() || static_cast<int64_t>(staging.size()) >= bytes);
-  check_space(bytes, checkpoint_name(meta.step));
-
-  const auto start = Clock::now();
-  snapshot(tensors, staging, manifest, pool_);
-  const double snapshot_s = seconds_since(start);
-  ++next_sequence_;
+  SaveGroup group = group_;
+  group.token += fmt::format("-{}", ++num_saves_);  // a step may be saved twice
+  Save save;
+  try {
+    save = snapshot(meta, tensors, staging);
+    save.group = group;
+  } catch (const std::exception& error) {
+    if (group.world_size > 1) {  // the others may be on their way to waiting for this rank
+      try {
+        PendingDirectory(folder_, checkpoint_name(meta.step), group).fail(error.what());
+      } catch (const Error&) {  // the folder is lost for this rank; their time runs out
+      }
+    }
+    throw;
+  }
   if (staging.empty()) {
-    std::vector<std::span<const std::byte>> pieces;
-    for (const TensorView& tensor : tensors) pieces.push_back(tensor.bytes);
-    write(manifest, pieces, snapshot_s);
+    write(save);
+    wait_committed();
     return;
   }
   finished_.store(false);
-  background_ = std::thread([this, manifest = std::move(manifest),
-                             copied = std::span<const std::byte>(staging).first(bytes), snapshot_s] {
+  background_ = std::thread([this, save = std::move(save)] {
     try {
-      write(manifest, {&copied, 1}, snapshot_s);
+      write(save);
     } catch (...) {
       failure_ = std::current_exception();
     }
@@ -150,30 +170,58 @@ void CheckpointWriter::save(const CheckpointMeta& meta, std::span<const TensorVi
   });
 }
 
-void CheckpointWriter::write(const Manifest& manifest, std::span<const std::span<const std::byte>> pieces,
-                             double snapshot_s) {
+void CheckpointWriter::write(const Save& save) {
   const auto start = Clock::now();
-  const std::string name = checkpoint_name(manifest.meta.step);
-  const fs::path directory = folder_ / name;
-  SaveReport report{manifest.meta.step, directory, manifest.total_bytes(), snapshot_s, 0, {}};
+  const std::string name = checkpoint_name(save.meta.step);
+  SaveReport report{save.meta.step, folder_ / name, save.bytes, save.snapshot_s, 0, {}};
+  const int64_t sequence = next_sequence_++;
   try {
-    PendingDirectory pending(folder_, name);
-    OutputFile data(pending.path() / manifest.files[0].name);
-    for (const auto piece : pieces) data.write_all(piece);
-    data.sync_and_close();
-    const std::string text = render_manifest(manifest);
-    OutputFile description(pending.path() / kManifestFile);
-    description.write_all(std::as_bytes(std::span(text)));
-    description.sync_and_close();
-    pending.commit();
+    auto pending = std::make_unique<PendingDirectory>(folder_, name, save.group);
+    try {
+      pending->throw_if_failed();
+      for (const CheckpointFile& file : save.part.files) write_file(pending->path() / file.name, save.memory);
+      if (save.group.rank == 0) {
+        report.bytes = commit(save, *pending, sequence);
+      } else {
+        pending->throw_if_failed();
+        write_atomically(pending->path() / part_file_name(save.group.rank), render_part(save.part));
+        joined_ = std::move(pending);
+      }
+    } catch (const std::exception& error) {
+      pending->fail(error.what());
+      if (save.group.rank == 0) abandoned_.push_back(pending->path());
+      throw;
+    }
   } catch (const Error& error) {
     throw IoError("{}: checkpoint not saved ({} needed, {} free; earlier ones are untouched): {}",
-                  directory.string(), format_bytes(report.bytes), format_bytes(free_disk_bytes(folder_)),
+                  report.directory.string(), format_bytes(save.bytes), format_bytes(free_disk_bytes(folder_)),
                   error.what());
   }
-  drop_old({manifest.sequence, directory}, report);
+  if (save.group.rank == 0) drop_old({sequence, report.directory}, report);
   report.write_s = seconds_since(start);
   reports_.push_back(std::move(report));
+}
+
+// Returns the bytes of all ranks.
+int64_t CheckpointWriter::commit(const Save& save, PendingDirectory& pending, int64_t sequence) {
+  std::vector<Part> parts{save.part};
+  for (const fs::path& path : pending.await_parts([this] {
+         return closing_.load() ? std::min(group_.timeout, kClosingPatience) : group_.timeout;
+       })) {
+    parts.push_back(parse_part(read_text(path), path.string()));
+  }
+  Manifest manifest;
+  manifest.meta = save.meta;
+  manifest.sequence = sequence;
+  manifest.hostname = hostname_;
+  manifest.hardware = hardware_;
+  manifest.time = utc_time();
+  merge_parts(std::move(parts), manifest);
+  const std::string text = render_manifest(manifest);
+  const auto bytes = std::as_bytes(std::span(text));
+  write_file(pending.path() / kManifestFile, {&bytes, 1});
+  pending.commit();
+  return manifest.total_bytes();
 }
 
 // The new checkpoint is safe by now: trouble here is told, and does not make the save a failure.
@@ -187,6 +235,8 @@ void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
       kept_.erase(kept_.begin());
       remove_checkpoint(oldest);
     }
+    // Every rank has gone on to this save, so nobody looks for the notes in those any more.
+    for (const fs::path& path : std::exchange(abandoned_, {})) fs::remove_all(path);
   } catch (const std::exception& error) {
     report.warning = error.what();
   }
@@ -195,6 +245,22 @@ void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
 void CheckpointWriter::wait() {
   if (background_.joinable()) background_.join();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void CheckpointWriter::wait_committed() {
+  wait();
+  leave_pending([](const PendingDirectory& pending) { pending.await_commit(); });
+}
+
+void CheckpointWriter::leave_pending(const std::function<void(const PendingDirectory&)>& check) {
+  const auto pending = std::exchange(joined_, nullptr);
+  if (pending == nullptr) return;
+  try {
+    check(*pending);
+  } catch (const Error& error) {
+    throw IoError("{}: checkpoint not saved (earlier ones are untouched): {}", pending->target().string(),
+                  error.what());
+  }
 }
 
 std::vector<SaveReport> CheckpointWriter::poll() {

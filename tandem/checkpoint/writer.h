@@ -1,8 +1,9 @@
 // Saves checkpoints that appear whole or not at all, either before save() returns or, given a staging
-// buffer, behind the running training step.
+// buffer, behind the running training step. With many ranks every one has a writer: each writes the pieces it
+// owns into a file of its own, at the same time, and rank 0 commits when all are done (pending.h).
 //
-// What is promised at every moment, a kill or a full disk included: each step-* directory is whole, and no
-// older checkpoint goes before the newer one that replaces it has reached the disk.
+// What is promised at every moment, a kill or a full disk on any rank included: each step-* directory is
+// whole, and no older checkpoint goes before the newer one that replaces it has reached the disk.
 #pragma once
 
 #include <atomic>
@@ -10,32 +11,28 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tandem/base/dtype.h"
-#include "tandem/base/shape.h"
 #include "tandem/checkpoint/manifest.h"
+#include "tandem/checkpoint/part.h"
+#include "tandem/checkpoint/pending.h"
+#include "tandem/checkpoint/piece.h"
 
 namespace tandem {
 
 class ThreadPool;
 
-struct TensorView {
-  std::string name;
-  DType dtype = DType::F32;
-  Shape shape;
-  std::span<const std::byte> bytes;
-};
-
 struct SaveReport {
   int64_t step = 0;
   std::filesystem::path directory;
-  int64_t bytes = 0;
+  int64_t bytes = 0;      // rank 0: of all ranks; others: their own
   double snapshot_s = 0;  // training stood still
-  double write_s = 0;     // until the checkpoint was safe on disk
+  double write_s = 0;     // until the checkpoint was safe on disk; ranks other than 0: until their part was
   std::string warning;    // an older checkpoint could not be removed; empty otherwise
 };
 
@@ -43,20 +40,30 @@ int64_t staging_bytes(std::span<const TensorView> tensors);
 
 class CheckpointWriter {
  public:
-  // Creates `folder` where it is missing and clears what killed saves left in it. `keep` is how many
-  // checkpoints stay (0: all). The pool is used inside save() only, by the calling thread.
-  CheckpointWriter(std::filesystem::path folder, int keep, ThreadPool* pool = nullptr);
-  ~CheckpointWriter();  // waits; an error nobody asked for goes to stderr
+  // Creates `folder` where it is missing; rank 0 clears what killed saves left in it, so no rank may save
+  // before rank 0's writer is made: put a barrier there. `keep` is how many checkpoints stay (0: all). The
+  // pool is used inside save() only, by the calling thread.
+  CheckpointWriter(std::filesystem::path folder, int keep, ThreadPool* pool = nullptr, SaveGroup group = {});
+
+  // Waits for a save under way, but only seconds for other ranks that do nothing: they may be dead. An error
+  // nobody asked for goes to stderr.
+  ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // First waits for an earlier save and rethrows its error. With staging memory (at least staging_bytes)
-  // it returns when the tensors have been copied there, and the memory must stay until wait() or the next
-  // save; without, when the checkpoint is on disk. Throws IoError; nothing half-written remains.
+  // Every rank calls it, in the same order, with the pieces that it owns: each element of each tensor is
+  // owned by exactly one rank. First waits for an earlier save and rethrows its error. With staging memory
+  // (at least staging_bytes) it returns when the pieces have been copied there, and the memory must stay
+  // until wait() or the next save; without, when the checkpoint of all ranks is on disk. Throws IoError
+  // naming the rank that failed and why, on every rank that waits for the commit; nothing half-written
+  // remains. Only rank 0's meta counts.
   void save(const CheckpointMeta& meta, std::span<const TensorView> tensors,
             std::span<std::byte> staging = {});
 
-  void wait();  // for a save that is under way; rethrows its error
+  // For a save that is under way: on rank 0 until it is committed, on others until their part is on disk.
+  // Rethrows its error.
+  void wait();
+  void wait_committed();  // on every rank until rank 0 has committed
 
   // The saves finished since the last call. Does not wait; rethrows the error of one that failed.
   std::vector<SaveReport> poll();
@@ -66,21 +73,38 @@ class CheckpointWriter {
     int64_t sequence;
     std::filesystem::path directory;
   };
+  struct Save {
+    CheckpointMeta meta;
+    SaveGroup group;  // its token is of this save alone
+    Part part;
+    int64_t bytes = 0;
+    std::vector<std::span<const std::byte>> memory;  // what the file consists of
+    double snapshot_s = 0;
+  };
   void check_space(int64_t bytes, const std::string& name) const;
-  Manifest describe(const CheckpointMeta& meta, std::span<const TensorView> tensors) const;
-  void write(const Manifest& manifest, std::span<const std::span<const std::byte>> pieces, double snapshot_s);
+  Save snapshot(const CheckpointMeta& meta, std::span<const TensorView> tensors,
+                std::span<std::byte> staging);
+  void write(const Save& save);
+  int64_t commit(const Save& save, PendingDirectory& pending, int64_t sequence);
+  void leave_pending(const std::function<void(const PendingDirectory&)>& check);
   void drop_old(const Kept& newest, SaveReport& report);
 
   std::filesystem::path folder_;
   int keep_;
   ThreadPool* pool_;
+  SaveGroup group_;
+  int64_t num_saves_ = 0;  // counted alike on every rank, whatever becomes of them
   int64_t next_sequence_ = 1;
   std::string hostname_;
   std::string hardware_;
-  std::vector<Kept> kept_;  // oldest first; the background thread's while it runs, as are the two below
+  // All below are the background thread's while it runs.
+  std::vector<Kept> kept_;                        // oldest first
+  std::vector<std::filesystem::path> abandoned_;  // failed saves that some rank may not have seen
+  std::unique_ptr<PendingDirectory> joined_;      // ranks other than 0: where their last part lies
   std::vector<SaveReport> reports_;
   std::exception_ptr failure_;
   std::atomic<bool> finished_{false};
+  std::atomic<bool> closing_{false};
   std::thread background_;
 };
 

@@ -22,6 +22,34 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What this rank sends in one step: as planned, and as its communicators count it.
+nlohmann::json planned_sent(const CompiledStep& step, int64_t accumulation) {
+  nlohmann::json sent = nlohmann::json::object();
+  for (Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+    if (step.position.size(axis) == 1) continue;
+    sent[std::string(axis_name(axis))] = sent_per_step(step, axis, accumulation);
+  }
+  return sent;
+}
+
+nlohmann::json counted_sent(const World& world) {
+  nlohmann::json sent = nlohmann::json::object();
+  for (Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+    if (world.at().size(axis) == 1) continue;
+    sent[std::string(axis_name(axis))] = world.comms()->get(axis)->counters().bytes_sent;
+  }
+  return sent;
+}
+
+// Of all communicators: windows and buffers that are not part of the plan.
+int64_t communicator_bytes(const World& world) {
+  int64_t bytes = 0;
+  for (Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+    if (world.at().size(axis) > 1) bytes += world.comms()->get(axis)->memory_bytes();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
@@ -42,14 +70,17 @@ void add_bench(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
-      RunSession run(config, backend);
+      const World world = join_world(config);
+      RunSession run(config, backend, build_model, world);
       run.session().initialize(static_cast<uint64_t>(config.train.seed));
       const int threads = run.session().pool().num_threads();
       const DType storage = precision_policy(config.precision).storage;
       std::vector<double> seconds, peaks;
       double first_s = 0, overhead_s = 0, loss = 0;
       int64_t targets = 0;
+      nlohmann::json sent_before;
       for (int64_t i = 0; i < flags->warmup + flags->steps; ++i) {
+        if (i + 1 == flags->warmup + flags->steps) sent_before = counted_sent(world);
         const double start = now_s();
         const StepResult result = run.runner().run(i + 1);
         const double spent = now_s() - start;
@@ -61,12 +92,19 @@ void add_bench(CLI::App& app, Action& action) {
         seconds.push_back(spent);
         targets = result.targets;
         loss = result.loss;
-        if (peaks.size() < 5)
+        if (peaks.size() < 5 && world.leads())
           peaks.push_back(backend.peak_flops(storage, threads));  // the peak drifts with the machine
       }
-      const double step_s = median(seconds), peak = *std::max_element(peaks.begin(), peaks.end());
-      const double flops =
-          static_cast<double>(run.session().step().model_flops) * static_cast<double>(config.accumulation());
+      nlohmann::json sent = counted_sent(world);
+      for (const auto& [axis, before] : sent_before.items())
+        sent[axis] = sent[axis].get<int64_t>() - before.get<int64_t>();
+      world.barrier("end of the benchmark");
+      if (!world.leads() && !flags->json) return ExitCode::Done;
+      const double step_s = median(seconds);
+      const double peak =
+          peaks.empty() ? 0 : world.size() * *std::max_element(peaks.begin(), peaks.end());  // of all ranks
+      const double flops = static_cast<double>(run.session().step().model_flops) *
+                           static_cast<double>(config.accumulation() * config.parallel.data);
       nlohmann::json planned, allocated;
       for (int i = 0; i < kNumArenas; ++i) {
         const auto arena = static_cast<Arena>(i);
@@ -74,6 +112,12 @@ void add_bench(CLI::App& app, Action& action) {
         allocated[std::string(arena_name(arena))] = run.session().allocated_bytes(arena);
       }
       const nlohmann::json row = {{"workload", config.name},
+                                  {"rank", world.at().rank()},
+                                  {"world_size", world.size()},
+                                  {"strategy", name_of(config.parallel.strategy)},
+                                  {"planned_sent", planned_sent(run.session().step(), config.accumulation())},
+                                  {"sent", sent},
+                                  {"communicator_bytes", communicator_bytes(world)},
                                   {"precision", name_of(config.precision)},
                                   {"threads", threads},
                                   {"isa", backend.description},
@@ -82,7 +126,7 @@ void add_bench(CLI::App& app, Action& action) {
                                   {"fastest_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
                                   {"model_gflops", flops / step_s / 1e9},
                                   {"peak_gflops", peak / 1e9},
-                                  {"fraction_of_peak", flops / step_s / peak},
+                                  {"fraction_of_peak", peak > 0 ? flops / step_s / peak : 0.0},
                                   {"first_step_s", first_s},
                                   {"start_overhead_s", overhead_s},
                                   {"loss", loss},

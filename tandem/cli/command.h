@@ -16,10 +16,12 @@ namespace tandem::cli {
 // Filled in by the chosen subcommand's callback; main runs it.
 struct Action {
   std::function<ExitCode()> run;
-  double start_s = 0;  // steady clock at the start of the process
+  double start_s = 0;                // steady clock at the start of the process
+  std::vector<std::string> program;  // of `tandem launch`
 };
 
 void add_train(CLI::App& app, Action& action);
+void add_launch(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_profile(CLI::App& app, Action& action);
@@ -28,6 +30,10 @@ void add_prepare(CLI::App& app, Action& action);
 void add_evaluate(CLI::App& app, Action& action);
 void add_sample(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+
+// Every word after launch's own flags belongs to the program it runs: keeps those words for it and returns
+// how many of argc are left to parse.
+int take_program(int argc, char** argv, Action& action);
 
 // CONFIG [--set key.path=value]... [--device auto|cpu|cuda]
 struct ConfigFlags {

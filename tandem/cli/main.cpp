@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
       ->take_last();  // a flag given twice means the second, so that scripts can have defaults
   app.footer("Example:\n  tandem train configs/quickstart.yaml");
   add_train(app, action);
+  add_launch(app, action);
   add_plan(app, action);
   add_explain(app, action);
   add_profile(app, action);
@@ -68,7 +69,7 @@ int run(int argc, char** argv) {
   add_inspect(app, action);
 
   try {
-    app.parse(argc, argv);
+    app.parse(take_program(argc, argv, action), argv);
   } catch (const CLI::ExtrasError&) {
     std::vector<std::string> extra = app.remaining(true);
     return usage_error(explain_extra(app, extra.empty() ? "" : extra.front()));

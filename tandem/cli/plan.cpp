@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -7,6 +8,8 @@
 #include "tandem/base/units.h"
 #include "tandem/cli/command.h"
 #include "tandem/compile/recompute.h"
+#include "tandem/config/enum_names.h"
+#include "tandem/config/mesh.h"
 #include "tandem/ir/text.h"
 #include "tandem/train/compile_config.h"
 
@@ -25,31 +28,61 @@ void check_dump(const std::string& dump) {
                     fmt::join(kPassNames, ", "), nearest(pass, kPassNames));
 }
 
-void print_table(const Config& config, const CompiledStep& step, const std::map<std::string, double>& times) {
-  std::printf("%s\n", fmt::format("{} parameters, {} threads, recompute {}",
-                                  format_count(static_cast<double>(step.num_params)), thread_count(config),
-                                  recompute_name(step.recompute))
-                          .c_str());
-  std::printf("\n  %-14s %16s\n", "memory", "bytes");
-  for (int i = 0; i < kNumArenas; ++i) {
-    const int64_t bytes = step.sizes[static_cast<size_t>(i)];
-    std::printf("%s\n", fmt::format("  {:<14} {:>16}  {}", arena_name(static_cast<Arena>(i)), bytes,
-                                    format_bytes(bytes))
-                            .c_str());
-  }
-  const int64_t total = total_bytes(step.sizes);
-  std::printf("%s\n", fmt::format("  {:<14} {:>16}  {}", "total", total, format_bytes(total)).c_str());
+constexpr Axis kAxes[] = {Axis::Data, Axis::Tensor, Axis::Pipeline, Axis::World};
 
-  const auto passes = static_cast<double>(config.accumulation());
-  std::printf("%s\n", fmt::format("\n  {:<14} {:>16}  ({} passes of {} and one update)", "model FLOPs",
-                                  format_count(static_cast<double>(step.model_flops) * passes),
-                                  config.accumulation(), config.train.micro_batch)
-                          .c_str());
-  std::printf("%s\n",
-              fmt::format("  {:<14} {:>16}  pass {}, update {}, eval {}", "commands",
-                          step.pass.commands.size() + step.update.commands.size() + step.eval.commands.size(),
-                          step.pass.commands.size(), step.update.commands.size(), step.eval.commands.size())
-                  .c_str());
+void print_line(const std::string& line) { std::printf("%s\n", line.c_str()); }
+
+void print_memory(const std::vector<CompiledStep>& ranks) {
+  std::string head = fmt::format("\n  {:<14}", "memory, bytes");
+  for (const CompiledStep& step : ranks)
+    head += fmt::format(" {:>16}", ranks.size() == 1 ? "" : fmt::format("rank {}", step.position.rank()));
+  print_line(head);
+  const auto row = [&](std::string_view name, const auto& bytes_of) {
+    std::string line = fmt::format("  {:<14}", name);
+    for (const CompiledStep& step : ranks) line += fmt::format(" {:>16}", bytes_of(step));
+    if (ranks.size() == 1) line += "  " + format_bytes(bytes_of(ranks[0]));
+    print_line(line);
+  };
+  for (int i = 0; i < kNumArenas; ++i) {
+    row(arena_name(static_cast<Arena>(i)),
+        [&](const CompiledStep& step) { return step.sizes[static_cast<size_t>(i)]; });
+  }
+  row("total", [](const CompiledStep& step) { return total_bytes(step.sizes); });
+}
+
+void print_communication(const Config& config, const std::vector<CompiledStep>& ranks) {
+  if (ranks[0].position.shape.world() == 1) return;
+  print_line("\n  sent in a step, bytes");
+  for (Axis axis : kAxes) {
+    if (ranks[0].position.size(axis) == 1) continue;
+    std::string line = fmt::format("  {:<14}", axis_name(axis));
+    for (const CompiledStep& step : ranks)
+      line += fmt::format(" {:>16}", sent_per_step(step, axis, config.accumulation()));
+    print_line(line);
+  }
+}
+
+void print_table(const Config& config, const std::vector<CompiledStep>& ranks,
+                 const std::map<std::string, double>& times) {
+  const CompiledStep& step = ranks[0];
+  const MeshShape& mesh = step.position.shape;
+  print_line(fmt::format("{} parameters, {} threads, recompute {}",
+                         format_count(static_cast<double>(step.num_params)), thread_count(config),
+                         recompute_name(step.recompute)));
+  if (mesh.world() > 1) {
+    print_line(
+        fmt::format("{} ranks: data {} ({}) x tensor {} x pipeline {}; ranks not shown are like one of these",
+                    mesh.world(), mesh.data, name_of(config.parallel.strategy), mesh.tensor, mesh.pipeline));
+  }
+  print_memory(ranks);
+  print_communication(config, ranks);
+  const auto passes = static_cast<double>(config.accumulation() * mesh.data);
+  print_line(fmt::format("\n  {:<14} {:>16}  ({} passes of {} on each of {} data ranks, and one update)",
+                         "model FLOPs", format_count(static_cast<double>(step.model_flops) * passes),
+                         config.accumulation(), config.train.micro_batch, mesh.data));
+  print_line(fmt::format("  {:<14} {:>16}  pass {}, update {}, eval {}", "commands",
+                         step.pass.commands.size() + step.update.commands.size() + step.eval.commands.size(),
+                         step.pass.commands.size(), step.update.commands.size(), step.eval.commands.size()));
   double total_ms = 0;
   std::string detail;
   for (std::string_view name : kPassNames) {
@@ -58,7 +91,48 @@ void print_table(const Config& config, const CompiledStep& step, const std::map<
     total_ms += it->second;
     detail += fmt::format("{}{} {:.1f}", detail.empty() ? "" : ", ", name, it->second);
   }
-  std::printf("%s\n", fmt::format("  {:<14} {:>13.1f} ms  {}", "compiled in", total_ms, detail).c_str());
+  print_line(fmt::format("  {:<14} {:>13.1f} ms  {}", "compiled in", total_ms, detail));
+}
+
+// One rank of each kind: stages and tensor ranks hold different parts; along the data axis all are alike.
+std::vector<MeshPosition> kinds_of_ranks(const MeshShape& mesh) {
+  std::vector<MeshPosition> kinds;
+  for (int pipeline = 0; pipeline < mesh.pipeline; ++pipeline) {
+    for (int tensor = 0; tensor < mesh.tensor; ++tensor) kinds.push_back({mesh, 0, tensor, pipeline});
+  }
+  return kinds;
+}
+
+// Ranks of one size and traffic are shown once.
+bool looks_like(const CompiledStep& a, const CompiledStep& b) {
+  if (a.sizes != b.sizes) return false;
+  for (Axis axis : kAxes) {
+    if (sent_bytes(a.pass, axis) != sent_bytes(b.pass, axis) ||
+        sent_bytes(a.update, axis) != sent_bytes(b.update, axis))
+      return false;
+  }
+  return true;
+}
+
+nlohmann::json ranks_json(const Config& config, const std::vector<CompiledStep>& ranks) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const CompiledStep& step : ranks) {
+    nlohmann::json planned, sent = nlohmann::json::object();
+    for (int i = 0; i < kNumArenas; ++i)
+      planned[std::string(arena_name(static_cast<Arena>(i)))] = step.sizes[static_cast<size_t>(i)];
+    for (Axis axis : kAxes) {
+      if (step.position.size(axis) > 1)
+        sent[std::string(axis_name(axis))] = sent_per_step(step, axis, config.accumulation());
+    }
+    list.push_back({{"rank", step.position.rank()},
+                    {"data", step.position.data},
+                    {"tensor", step.position.tensor},
+                    {"pipeline", step.position.pipeline},
+                    {"planned_bytes", planned},
+                    {"planned_total", total_bytes(step.sizes)},
+                    {"sent_bytes_per_step", sent}});
+  }
+  return list;
 }
 
 }  // namespace
@@ -79,32 +153,40 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_flag("--commands", flags->commands, "list the commands of the compiled step");
   command
       ->add_option("--dump", flags->dump,
-                   "print the graph after a pass: after:model, after:precision, after:differentiate, "
-                   "after:recompute, after:fuse, after:schedule")
+                   fmt::format("print the graph after a pass: {}", fmt::join(kPassNames, ", ")))
       ->type_name("after:PASS");
   command->callback([flags, &action] {
     action.run = [flags] {
       if (!flags->dump.empty()) check_dump(flags->dump);
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
-      CompileOptions options = compile_options(config, backend);
       std::map<std::string, double> times;
       std::string dumped;
-      options.observe = [&](std::string_view pass, const Graph& graph, double ms) {
-        times[std::string(pass)] += ms;
-        if (flags->dump == std::string(kDumpPrefix) + std::string(pass)) dumped = print(graph);
-      };
-      const CompiledStep step = compile_config(config, options);
+      std::vector<CompiledStep> all, shown;
+      for (const MeshPosition& at : kinds_of_ranks(mesh_shape(config))) {
+        CompileOptions options = compile_options(config, backend, at);
+        options.observe = [&](std::string_view pass, const Graph& graph, double ms) {
+          if (!all.empty()) return;  // times and graphs are rank 0's
+          times[std::string(pass)] += ms;
+          if (flags->dump == std::string(kDumpPrefix) + std::string(pass)) dumped += print(graph);
+        };
+        all.push_back(compile_config(config, options));
+        const auto same = [&](const CompiledStep& step) { return looks_like(step, all.back()); };
+        if (std::none_of(shown.begin(), shown.end(), same)) shown.push_back(all.back());
+      }
+      const CompiledStep& step = all.front();
       if (!flags->dump.empty()) {
         std::printf("%s", dumped.c_str());
       } else if (flags->json) {
-        std::printf("%s\n", to_json(step).dump(1).c_str());
+        nlohmann::json json = to_json(step);
+        if (all.size() > 1 || step.position.shape.world() > 1) json["ranks"] = ranks_json(config, all);
+        std::printf("%s\n", json.dump(1).c_str());
       } else if (flags->commands) {
         std::printf("%s%s%s", print(step.pass).c_str(), print(step.update).c_str(), print(step.eval).c_str());
       } else {
-        print_table(config, step, times);
+        print_table(config, shown, times);
       }
-      require_fit(config, backend, step);
+      for (const CompiledStep& rank : shown) require_fit(config, backend, rank);
       return ExitCode::Done;
     };
   });

@@ -33,13 +33,21 @@ Ceiling ceiling(const KernelTime& time, double peak_flops, double bandwidth) {
 
 class Profile {
  public:
-  Profile(const std::string& trace_path, int64_t steps) : steps_(steps) {
-    if (!trace_path.empty()) trace_ = std::make_unique<TraceWriter>(trace_path);
+  Profile(const std::string& trace_path, int64_t steps, const World& world)
+      : steps_(steps), rank_(world.at().rank()) {
+    if (trace_path.empty()) return;
+    trace_ = std::make_unique<TraceWriter>(trace_path);
+    if (world.size() == 1) return;
+    trace_->name_process(rank_, fmt::format("rank {}", rank_));
+    constexpr std::string_view kStreams[kNumStreams] = {"computation", "data axis", "sends", "copies"};
+    for (int i = 0; i < kNumStreams; ++i) trace_->name_thread(rank_, i, kStreams[i]);
   }
 
   void add(const Executable& executable, const Command& command, size_t index, double start_s,
            double seconds) {
-    KernelTime& time = kernels_[command.kernel];
+    // What runs beside the computation takes none of its time: it is shown apart.
+    KernelTime& time =
+        kernels_[command.stream == kComputeStream ? command.kernel : command.kernel + " (beside)"];
     ++time.calls;
     time.seconds += seconds;
     time.flops += static_cast<double>(command.flops);
@@ -48,11 +56,14 @@ class Profile {
     if (zero_s_ == 0) zero_s_ = start_s;
     const double ts = (start_s - zero_s_) * 1e6;
     TraceEvent event{command.kernel, executable.name, ts, seconds * 1e6};
+    event.tid = command.stream;
+    event.pid = rank_;
     event.args = {{"block", command.block},
                   {"gflops", static_cast<double>(command.flops) / seconds / 1e9},
                   {"gb_per_s", static_cast<double>(command.bytes) / seconds / 1e9}};
     trace_->add(event);
-    trace_->add_counter("activations alive", ts, static_cast<double>(executable.live_bytes[index]));
+    if (command.stream != kComputeStream) return;
+    trace_->add_counter("activations alive", ts, static_cast<double>(executable.live_bytes[index]), rank_);
   }
 
   void finish_trace() {
@@ -92,7 +103,7 @@ class Profile {
     double covered = 0;
     for (const auto& [name, time] : rows) {
       const Ceiling limit = ceiling(time, peak_flops, bandwidth);
-      covered += time.seconds / steps;
+      if (!name.ends_with(" (beside)")) covered += time.seconds / steps;
       std::printf("%s\n", fmt::format("{:<30} {:>6.0f} {:>10.2f} {:>6.1f}% {:>10.1f} {:>8.1f} {:>10.1f}%  {}",
                                       name, static_cast<double>(time.calls) / steps,
                                       time.seconds * 1e3 / steps, 100 * time.seconds / steps / step_s,
@@ -107,10 +118,20 @@ class Profile {
 
  private:
   int64_t steps_;
+  int rank_;
   std::map<std::string, KernelTime> kernels_;
   std::unique_ptr<TraceWriter> trace_;
   double zero_s_ = 0;
 };
+
+// Each of several ranks writes a file of its own: step.json -> step.rank-1.json.
+std::string rank_file(const std::string& path, const World& world) {
+  if (path.empty() || world.size() == 1) return path;
+  const std::filesystem::path whole(path);
+  const std::string name =
+      fmt::format("{}.rank-{}{}", whole.stem().string(), world.at().rank(), whole.extension().string());
+  return (whole.parent_path() / name).string();
+}
 
 }  // namespace
 
@@ -135,11 +156,12 @@ void add_profile(CLI::App& app, Action& action) {
     action.run = [flags] {
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
-      RunSession run(config, backend);
+      const World world = join_world(config);
+      RunSession run(config, backend, build_model, world);
       Session& session = run.session();
       session.initialize(static_cast<uint64_t>(config.train.seed));
       for (int64_t i = 1; i <= 2; ++i) run.runner().run(i);
-      Profile profile(flags->trace, flags->steps);
+      Profile profile(rank_file(flags->trace, world), flags->steps, world);
       double step_s = 0;
       const CompiledStep& compiled = session.step();
       session.observe([&](const Command& item, size_t index, double start_s, double seconds) {
@@ -156,6 +178,8 @@ void add_profile(CLI::App& app, Action& action) {
         step_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       }
       profile.finish_trace();
+      world.barrier("end of the profile");
+      if (!world.leads()) return ExitCode::Done;
       const int threads = session.pool().num_threads();
       profile.print(step_s / static_cast<double>(flags->steps),
                     backend.peak_flops(precision_policy(config.precision).storage, threads),
@@ -166,7 +190,7 @@ void add_profile(CLI::App& app, Action& action) {
                                 format_bytes(total_bytes(compiled.sizes)), format_bytes(peak_rss_bytes()))
                         .c_str());
         if (!flags->trace.empty())
-          std::printf("timeline: %s (open it in ui.perfetto.dev)\n", flags->trace.c_str());
+          std::printf("timeline: %s (open it in ui.perfetto.dev)\n", rank_file(flags->trace, world).c_str());
       }
       return ExitCode::Done;
     };

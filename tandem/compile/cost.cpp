@@ -41,7 +41,7 @@ int64_t node_flops(const Node& node, std::span<const TensorType> in) {
 
 Cost node_cost(const Node& node, std::span<const TensorType> in) {
   Cost cost{node_flops(node, in), 0};
-  if (node.op == Op::Reshape) return cost;
+  if (is_view(node.op)) return cost;
   for (const TensorType& type : in) cost.bytes += type.bytes();
   for (const TensorType& type : node.outputs) cost.bytes += type.bytes();
   if (node.op == Op::Embedding)

@@ -46,7 +46,8 @@ nlohmann::json command_json(const Command& command) {
           {"stream", command.stream},
           {"waits", command.waits},
           {"flops", command.flops},
-          {"bytes", command.bytes}};
+          {"bytes", command.bytes},
+          {"sent_bytes", command.sent_bytes}};
 }
 
 std::string slice_text(const Slice& slice) {
@@ -71,6 +72,19 @@ const Persistent* CompiledStep::find(std::string_view name) const {
   return nullptr;
 }
 
+int64_t sent_bytes(const Executable& executable, Axis axis) {
+  int64_t total = 0;
+  for (const Command& command : executable.commands) {
+    if (is_collective(command.op) && command.attrs.text("axis") == axis_name(axis))
+      total += command.sent_bytes;
+  }
+  return total;
+}
+
+int64_t sent_per_step(const CompiledStep& step, Axis axis, int64_t micro_batches) {
+  return micro_batches / step.micro_batches * sent_bytes(step.pass, axis) + sent_bytes(step.update, axis);
+}
+
 nlohmann::json to_json(const Executable& executable) {
   nlohmann::json commands = nlohmann::json::array();
   for (const Command& command : executable.commands) commands.push_back(command_json(command));
@@ -89,6 +103,12 @@ nlohmann::json to_json(const CompiledStep& step) {
           {"parameters", step.num_params},
           {"model_flops_per_pass", step.model_flops},
           {"recompute", recompute_name(step.recompute)},
+          {"micro_batches_per_pass", step.micro_batches},
+          {"mesh",
+           {{"data", step.position.shape.data},
+            {"tensor", step.position.shape.tensor},
+            {"pipeline", step.position.shape.pipeline},
+            {"rank", step.position.rank()}}},
           {"persistents", persistents},
           {"executables", {to_json(step.pass), to_json(step.update), to_json(step.eval)}}};
 }

@@ -11,6 +11,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tandem/base/box.h"
+#include "tandem/base/mesh.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 
@@ -51,6 +53,7 @@ struct Command {
   std::vector<int32_t> waits;  // commands on other streams that must have finished
   int64_t flops = 0;           // arithmetic this command does
   int64_t bytes = 0;           // the fewest bytes it must move
+  int64_t sent_bytes = 0;      // collectives: what this rank sends
 };
 
 struct Binding {
@@ -69,25 +72,50 @@ struct Executable {
 // The fp32 copy of a parameter that is stored in 16 bits is the persistent buffer "master:<name>".
 inline constexpr std::string_view kMasterPrefix = "master:";
 
-// A buffer that outlives a step, and how it starts.
+// Part of a logical tensor, in a persistent buffer: `box` of it lies, row-major, from element `offset` on.
+struct Piece {
+  std::string tensor;
+  Shape shape;  // of the whole tensor
+  Box box;
+  int64_t offset = 0;
+  std::string init;   // "normal:0.02", "zeros", "ones"
+  bool owned = true;  // this rank writes it into checkpoints; another rank holds the same otherwise
+};
+
+// A buffer that outlives a step, and the tensors in it.
 struct Persistent {
   std::string name;
   Slice slice;
-  std::string init;  // "normal:0.02", "zeros", "ones"
+  std::vector<Piece> pieces;
+};
+
+struct ModelTensor {
+  std::string name;
+  Shape shape;
+  bool trained = true;
 };
 
 struct CompiledStep {
-  Executable pass;    // forward and backward of one micro-batch, adding to the gradients
-  Executable update;  // clip, optimizer
-  Executable eval;    // forward only
+  Executable pass;            // forward and backward of one micro-batch, adding to the gradients
+  Executable update;          // clip, optimizer
+  Executable eval;            // forward only
+  Executable gather;          // whole weights from every rank's part, where that part alone is restored
+  int64_t micro_batches = 1;  // of one run of `pass`: more than one with a pipeline
+  MeshPosition position;      // the rank this was compiled for
   ArenaSizes sizes{};
+  int64_t host_begin = 0;  // in the host arena, where the loader's and the checkpoints' part begins
   std::vector<Persistent> persistents;
   Recompute recompute;      // what was applied, with `auto` resolved
   int64_t model_flops = 0;  // of one micro-batch, recomputation not counted: what MFU is measured by
   int64_t num_params = 0;
+  std::vector<ModelTensor> tensors;  // parameters and running statistics of the model, over all ranks
 
   const Persistent* find(std::string_view name) const;
 };
+
+// What a rank sends over an axis in one run of an executable, and in a step of that many micro-batches.
+int64_t sent_bytes(const Executable& executable, Axis axis);
+int64_t sent_per_step(const CompiledStep& step, Axis axis, int64_t micro_batches);
 
 nlohmann::json to_json(const Executable& executable);
 nlohmann::json to_json(const CompiledStep& step);

@@ -1,9 +1,33 @@
 #include "tandem/compile/gradient_table.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "tandem/base/error.h"
+#include "tandem/compile/differentiate.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
+
+GradientContext::GradientContext(Graph& graph, DType grad_dtype, bool split_tied)
+    : graph_(graph), grad_dtype_(grad_dtype) {
+  if (!split_tied) return;
+  std::set<Value> tables, others;
+  for (const Node& node : graph.nodes()) {
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      (node.op == Op::Embedding && i == 1 ? tables : others).insert(node.inputs[i]);
+  }
+  std::set_intersection(tables.begin(), tables.end(), others.begin(), others.end(),
+                        std::inserter(split_tables_, split_tables_.end()));
+}
+
+GradientContext::Part GradientContext::part_for_embedding(Value table) const {
+  return split_tables_.contains(table) ? Part::Embedding : Part::Whole;
+}
+
+void GradientContext::set_accumulator(Value param, Value updated, Part part) {
+  accumulators_[{param, part}] = updated;
+}
 
 Value GradientContext::grad(Value value) const {
   const auto it = grads_.find(value);
@@ -25,8 +49,8 @@ void GradientContext::add(Value value, Value gradient) {
   if (!fresh) it->second = emit(Op::Add, {gradient, it->second});
 }
 
-Value GradientContext::accumulator(Value param) {
-  const auto it = accumulators_.find(param);
+Value GradientContext::accumulator(Value param, Part part) {
+  const auto it = accumulators_.find({param, part});
   if (it != accumulators_.end()) return it->second;
   const Node& node = graph_.node(param.node);
   if (!is_param(param)) throw ConfigError("{}: a weight, gain or bias must be a parameter", op_name(node.op));
@@ -37,8 +61,8 @@ Value GradientContext::accumulator(Value param) {
              {{dtype, node.outputs[0].shape}},
              node.block,
              Phase::Backward,
-             "grad:" + node.name};
-  return accumulators_[param] = graph_.add(std::move(state));
+             "grad:" + node.name + std::string(part == Part::Embedding ? kEmbeddingPart : "")};
+  return accumulators_[{param, part}] = graph_.add(std::move(state));
 }
 
 Value GradientContext::emit(Op op, std::vector<Value> inputs, Attrs attrs) {
@@ -97,6 +121,20 @@ void norm_grad(Context& c, int32_t id, Op op, int num_stats, bool has_beta) {
   c.add(in[0], dx);
 }
 
+// The sums that the gradient of every row needs are over all ranks' rows; those of the parameters stay this
+// rank's own, as the data axis adds them up later.
+void sync_batch_norm_grad(Context& c, int32_t id) {
+  const std::vector<Value> in = node_of(c, id).inputs;
+  const int64_t size = node_of(c, id).attrs.integer("size");
+  const Value dy = c.grad({id, 0}), mean{id, 1}, rstd{id, 2};
+  const Value sums =
+      c.emit(Op::BatchNormGradStats, {dy, in[0], mean, rstd, c.accumulator(in[1]), c.accumulator(in[2])});
+  c.set_accumulator(in[1], {sums.node, 1});
+  c.set_accumulator(in[2], {sums.node, 2});
+  const Value total = c.emit(Op::AllReduce, {sums}, {{"axis", "data"}, {"size", size}});
+  c.add(in[0], c.emit(Op::BatchNormGradApply, {dy, in[0], in[1], mean, rstd, total}, {{"size", size}}));
+}
+
 void attention_grad(Context& c, int32_t id) {
   const Value qkv = node_of(c, id).inputs[0];
   c.add(qkv, c.emit(Op::AttentionGrad, {c.grad({id, 0}), qkv, {id, 0}, {id, 1}}, node_of(c, id).attrs));
@@ -105,7 +143,9 @@ void attention_grad(Context& c, int32_t id) {
 void embedding_grad(Context& c, int32_t id) {
   const std::vector<Value> in = node_of(c, id).inputs;
   const Value dy = c.grad({id, 0});
-  c.set_accumulator(in[1], c.emit(Op::EmbeddingGrad, {c.accumulator(in[1]), in[0], dy}));
+  const Attrs attrs = node_of(c, id).attrs;
+  const Context::Part part = c.part_for_embedding(in[1]);
+  c.set_accumulator(in[1], c.emit(Op::EmbeddingGrad, {c.accumulator(in[1], part), in[0], dy}, attrs), part);
   if (in.size() > 2) c.set_accumulator(in[2], c.emit(Op::PositionGrad, {c.accumulator(in[2]), dy}));
 }
 
@@ -136,6 +176,7 @@ GradientRule gradient_rule(Op op) {
     case Op::LayerNorm: return [](Context& c, int32_t id) { norm_grad(c, id, Op::LayerNormGrad, 2, true); };
     case Op::RmsNorm: return [](Context& c, int32_t id) { norm_grad(c, id, Op::RmsNormGrad, 1, false); };
     case Op::BatchNorm: return [](Context& c, int32_t id) { norm_grad(c, id, Op::BatchNormGrad, 2, true); };
+    case Op::BatchNormApply: return sync_batch_norm_grad;
     case Op::GroupNorm: return [](Context& c, int32_t id) { norm_grad(c, id, Op::GroupNormGrad, 2, true); };
     case Op::Attention: return attention_grad;
     case Op::Rope:
@@ -179,6 +220,23 @@ GradientRule gradient_rule(Op op) {
     case Op::GlobalAvgPool:
       return [](Context& c, int32_t id) { pool_grad(c, id, Op::GlobalAvgPoolGrad, {c.grad({id, 0})}); };
     case Op::Embedding: return embedding_grad;
+    case Op::Recv:  // from the chunk before, which waits for the gradient of what it sent
+      return [](Context& c, int32_t id) {
+        const Attrs& attrs = node_of(c, id).attrs;
+        c.emit(Op::Send, {c.grad({id, 0})}, {{"axis", attrs.text("axis")}, {"peer", attrs.integer("peer")}});
+      };
+    case Op::AllGather:
+      return [](Context& c, int32_t id) {
+        Attrs attrs = node_of(c, id).attrs;
+        attrs.set("accumulate", int64_t{0});
+        c.add(input(c, id), c.emit(Op::ReduceScatter, {c.grad({id, 0})}, attrs));
+      };
+    case Op::ReduceScatter:
+      return [](Context& c, int32_t id) {
+        const Attrs& attrs = node_of(c, id).attrs;
+        c.add(input(c, id), c.emit(Op::AllGather, {c.grad({id, 0})},
+                                   {{"axis", attrs.text("axis")}, {"size", attrs.integer("size")}}));
+      };
     default: return nullptr;
   }
 }

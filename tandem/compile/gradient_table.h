@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <set>
+#include <utility>
 
 #include "tandem/ir/graph.h"
 
@@ -10,15 +12,18 @@ namespace tandem {
 // What a gradient rule may do. Rules run in reverse order of the forward nodes.
 class GradientContext {
  public:
-  GradientContext(Graph& graph, DType grad_dtype) : graph_(graph), grad_dtype_(grad_dtype) {}
+  GradientContext(Graph& graph, DType grad_dtype, bool split_tied);
 
   Graph& graph() { return graph_; }
   Value grad(Value value) const;          // the gradient that has reached a value, or invalid
   void add(Value value, Value gradient);  // sends a gradient on, summing where several arrive
   bool wants(Value value) const;          // false for inputs and for values no parameter leads to
   bool is_param(Value value) const { return graph_.node(value.node).op == Op::Param; }
-  Value accumulator(Value param);  // the current value of a parameter's gradient buffer
-  void set_accumulator(Value param, Value updated) { accumulators_[param] = updated; }
+  // The current value of a parameter's gradient buffer. A table that is also a head may have two.
+  enum class Part : uint8_t { Whole, Embedding };
+  Value accumulator(Value param, Part part = Part::Whole);
+  void set_accumulator(Value param, Value updated, Part part = Part::Whole);
+  Part part_for_embedding(Value table) const;
   Value emit(Op op, std::vector<Value> inputs,
              Attrs attrs = {});  // in backward, in the block being differentiated
   void enter(int32_t block) { block_ = block; }
@@ -29,8 +34,9 @@ class GradientContext {
   DType grad_dtype_;
   int32_t block_ = kNoBlock;
   std::map<Value, Value> grads_;
-  std::map<Value, Value> accumulators_;
+  std::map<std::pair<Value, Part>, Value> accumulators_;
   std::map<Value, bool> reachable_;
+  std::set<Value> split_tables_;  // tables whose embedding has a buffer of its own
 };
 
 using GradientRule = void (*)(GradientContext& context, int32_t node);

@@ -15,6 +15,7 @@ Graph inference(const Graph& forward, bool keep_logits) {
   std::set<int32_t> needed;
   for (const GraphOutput& output : kept.outputs()) needed.insert(output.value.node);
   for (int32_t id = kept.num_nodes() - 1; id >= 0; --id) {
+    if (kept.node(id).op == Op::Send) needed.insert(id);
     if (!needed.contains(id)) continue;
     for (Value input : kept.node(id).inputs) needed.insert(input.node);
   }
@@ -22,12 +23,12 @@ Graph inference(const Graph& forward, bool keep_logits) {
   Rewrite rewrite(kept);
   for (int32_t id : needed) {
     const Node& node = kept.node(id);
-    if (node.op != Op::BatchNorm) {
+    if (node.op != Op::BatchNorm && node.op != Op::BatchNormApply) {
       rewrite.copy(id);
       continue;
     }
     std::vector<Value> inputs;
-    for (Value input : node.inputs) inputs.push_back(rewrite.at(input));
+    for (size_t i = 0; i < 5; ++i) inputs.push_back(rewrite.at(node.inputs[i]));  // all but gathered parts
     rewrite.set({id, 0}, append(rewrite.graph(), Op::BatchNormInfer, inputs,
                                 {{"eps", node.attrs.real("eps")}}, node.block));
   }

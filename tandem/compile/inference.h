@@ -1,9 +1,9 @@
 // A forward graph for evaluation.
 //
 // Changes: batch_norm reads its running statistics instead of the batch's; either the loss (for evaluation)
-// or
-//   the logits (for sampling) is the only output, and what the other alone needed is gone.
-// Keeps: everything else. Needs before: precision. Needs after: nothing.
+//   or the logits (for sampling) is the only output, and what the other alone needed is gone.
+// Keeps: everything else, the send at the end of a chunk of a pipeline included.
+// Needs before: precision. Needs after: nothing.
 #pragma once
 
 #include "tandem/ir/graph.h"

@@ -1,9 +1,72 @@
 #include "tandem/compile/lower.h"
 
+#include <array>
+
 #include "tandem/compile/cost.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
+namespace {
+
+bool overlap(const Slice& a, const Slice& b) {
+  return a.arena == b.arena && a.offset < b.offset + b.type.bytes() && b.offset < a.offset + a.type.bytes();
+}
+
+bool any_overlap(const std::vector<Slice>& a, const std::vector<Slice>& b) {
+  for (const Slice& x : a) {
+    for (const Slice& y : b) {
+      if (overlap(x, y)) return true;
+    }
+  }
+  return false;
+}
+
+// Whether `later` must wait for `earlier`: one writes bytes that the other touches.
+bool conflict(const Command& later, const Command& earlier) {
+  return any_overlap(later.out, earlier.out) || any_overlap(later.out, earlier.in) ||
+         any_overlap(later.in, earlier.out);
+}
+
+// Commands reach the streams in list order, and each stream runs them in that order; computation is done with
+// a command before it goes on. So only what other streams may still be doing has to be waited for, and
+// whether it matters is read off the bytes themselves.
+void add_waits(std::vector<Command>& commands) {
+  std::array<std::vector<int32_t>, kNumStreams> running;  // per stream, oldest first
+  for (int32_t id = 0; id < static_cast<int32_t>(commands.size()); ++id) {
+    Command& command = commands[static_cast<size_t>(id)];
+    for (int32_t stream = 1; stream < kNumStreams; ++stream) {
+      if (stream == command.stream) continue;
+      std::vector<int32_t>& list = running[static_cast<size_t>(stream)];
+      for (size_t i = list.size(); i-- > 0;) {
+        if (!conflict(command, commands[static_cast<size_t>(list[i])])) continue;
+        command.waits.push_back(list[i]);
+        // Only computation itself is known to have waited when the next command comes.
+        if (command.stream == kComputeStream)
+          list.erase(list.begin(), list.begin() + static_cast<long>(i) + 1);
+        break;
+      }
+    }
+    if (command.stream != kComputeStream) running[static_cast<size_t>(command.stream)].push_back(id);
+  }
+}
+
+// As communicator.h counts: parts are equal, the last one padded.
+int64_t bytes_sent(const Node& node, std::span<const TensorType> in) {
+  if (!is_collective(node.op) || node.op == Op::Recv) return 0;
+  if (node.op == Op::Send) return in[0].bytes();
+  const int64_t size = node.attrs.integer("size");
+  const int64_t elem = dtype_bytes(in[0].dtype);
+  if (node.op == Op::AllGather) return (size - 1) * in[0].bytes();
+  const int64_t part = (in[0].shape.elems() + size - 1) / size * elem;
+  return (node.op == Op::AllReduce ? 2 : 1) * (size - 1) * part;
+}
+
+KernelChoice choose_for(const Node& node, const std::vector<TensorType>& in, const ChooseKernel& choose) {
+  if (is_collective(node.op)) return {"comm." + std::string(op_name(node.op)), 0};
+  return choose(node, in);
+}
+
+}  // namespace
 
 Executable lower(std::string name, const Graph& graph, const MemoryPlan& plan, const ChooseKernel& choose) {
   Executable executable;
@@ -11,9 +74,9 @@ Executable lower(std::string name, const Graph& graph, const MemoryPlan& plan, c
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
     if (node.op == Op::Input) executable.inputs.push_back({node.name, plan.slices.at({id, 0})});
-    if (is_leaf(node.op) || node.op == Op::Reshape) continue;
+    if (is_leaf(node.op) || is_view(node.op)) continue;
     const std::vector<TensorType> in = input_types(graph, node);
-    const KernelChoice choice = choose(node, in);
+    const KernelChoice choice = choose_for(node, in, choose);
     const Cost cost = node_cost(node, in);
     Command command;
     command.kernel = choice.name;
@@ -26,11 +89,14 @@ Executable lower(std::string name, const Graph& graph, const MemoryPlan& plan, c
     command.workspace_bytes = choice.workspace_bytes;
     command.block = node.block;
     command.phase = node.phase;
+    command.stream = stream_of(node);
     command.flops = cost.flops;
+    command.sent_bytes = bytes_sent(node, in);
     command.bytes = cost.bytes;
     executable.commands.push_back(std::move(command));
     executable.live_bytes.push_back(plan.live_bytes[static_cast<size_t>(id)]);
   }
+  add_waits(executable.commands);
   for (const GraphOutput& output : graph.outputs()) {
     executable.outputs.push_back({output.name, plan.slices.at(output.value)});
   }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/pipeline_order.h"
 
 namespace tandem {
 namespace {
@@ -13,11 +14,26 @@ int64_t align(int64_t bytes) { return (bytes + kSliceAlignment - 1) / kSliceAlig
 Arena leaf_arena(const Node& node) {
   if (node.op == Op::Param) return Arena::Weights;
   const std::string& category = node.attrs.text("category");
-  for (Arena arena : {Arena::Weights, Arena::Master, Arena::Gradients, Arena::Optimizer}) {
+  for (Arena arena : {Arena::Weights, Arena::Master, Arena::Gradients, Arena::Optimizer, Arena::Host}) {
     if (arena_name(arena) == category) return arena;
   }
   TANDEM_CHECK(false, "state '{}' has category '{}'", node.name, category);
   return Arena::Weights;
+}
+
+constexpr Arena kRunArenas[] = {Arena::Activations, Arena::Communication, Arena::Host};
+
+// Where the output of a node lives that shares nobody's bytes.
+Arena made_in(const Node& node) {
+  switch (node.op) {
+    case Op::Zeros:
+    case Op::Recv: return Arena::Communication;
+    case Op::AllGather:
+    case Op::ReduceScatter:
+      return node.attrs.text("axis") == axis_name(Axis::Data) ? Arena::Communication : Arena::Activations;
+    case Op::Copy: return node.attrs.text("to") == "host" ? Arena::Host : Arena::Communication;
+    default: return Arena::Activations;
+  }
 }
 
 struct Buffer {
@@ -25,6 +41,7 @@ struct Buffer {
   int32_t first = 0;  // alive from node `first` to node `last`, both included
   int32_t last = 0;
   int64_t offset = 0;
+  Arena arena = Arena::Activations;
 };
 
 // Lowest offset first, in the given order; each buffer avoids those placed before that live at the same time.
@@ -65,8 +82,23 @@ class Buffers {
 
  private:
   void find_last_reads() {
+    // A command beside the computation may still run when the nodes after it do.
+    std::map<std::pair<int32_t, Op>, std::pair<int32_t, int32_t>> next;  // by stream and op: the next two
+    std::vector<int32_t> done(static_cast<size_t>(graph_.num_nodes()));
+    for (int32_t id = graph_.num_nodes() - 1; id >= 0; --id) {
+      const int32_t stream = stream_of(graph_.node(id));
+      done[static_cast<size_t>(id)] = id;
+      if (stream == kComputeStream) continue;
+      const std::pair last{graph_.num_nodes(), graph_.num_nodes()};
+      auto& [first, second] = next.try_emplace({stream, graph_.node(id).op}, last).first->second;
+      static_assert(kSendsUnderWay == 2);
+      done[static_cast<size_t>(id)] = stream == kSendStream ? second : first;
+      second = first;
+      first = id;
+    }
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) {
-      for (Value input : graph_.node(id).inputs) last_read_[input] = id;
+      for (Value input : graph_.node(id).inputs)
+        last_read_[input] = std::max(last_read_[input], done[static_cast<size_t>(id)]);
     }
     for (const GraphOutput& output : graph_.outputs()) last_read_[output.value] = graph_.num_nodes();
   }
@@ -86,6 +118,7 @@ class Buffers {
       if (const int reused = reusable_input(node, i); reused >= 0) {
         const Value source = node.inputs[static_cast<size_t>(reused)];
         if (has(source) && buffers_[of(source)].last == id && reads(node, of(source)) == 1 &&
+            buffers_[of(source)].arena == Arena::Activations &&
             buffers_[of(source)].bytes == align(node.outputs[static_cast<size_t>(i)].bytes())) {
           join(value, of(source), last);
           continue;
@@ -93,8 +126,8 @@ class Buffers {
       }
       buffer_of_[value] = buffers_.size();
       // Inputs are written before the first node runs.
-      buffers_.push_back(
-          {align(node.outputs[static_cast<size_t>(i)].bytes()), node.op == Op::Input ? 0 : id, last, 0});
+      buffers_.push_back({align(node.outputs[static_cast<size_t>(i)].bytes()), node.op == Op::Input ? 0 : id,
+                          last, 0, made_in(node)});
     }
   }
 
@@ -126,12 +159,52 @@ void PersistentLayout::add(const Graph& graph) {
     const Arena arena = leaf_arena(node);
     int64_t& size = sizes_[static_cast<size_t>(arena)];
     index_[node.name] = items_.size();
-    items_.push_back({node.name, {arena, size, node.outputs[0]}, node.attrs.text("init")});
+    const Shape& shape = node.outputs[0].shape;
+    const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+    const Box all{0, rows, 0, rows == 0 ? 0 : shape.elems() / rows};
+    items_.push_back({node.name,
+                      {arena, size, node.outputs[0]},
+                      {{node.name, shape, all, 0, node.attrs.text("init"), true}}});
     size += align(node.outputs[0].bytes());
   }
 }
 
 const Slice& PersistentLayout::at(const std::string& name) const { return items_[index_.at(name)].slice; }
+
+int32_t stream_of(const Node& node) {
+  if (node.op == Op::Copy) return kCopyStream;
+  if (node.op == Op::Send) return kSendStream;
+  if (!is_collective(node.op) || node.attrs.text("axis") != axis_name(Axis::Data)) return kComputeStream;
+  return kDataStream;
+}
+
+namespace {
+
+// No single order of placement is best for every graph; they are cheap, so the smallest result wins.
+int64_t place_best(std::vector<Buffer>& list, Arena arena) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].arena == arena) order.push_back(i);
+  }
+  const auto lifetime = [&](size_t i) { return list[i].last - list[i].first; };
+  std::vector<Buffer> best;
+  int64_t least = 0;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      if (attempt == 0) return list[a].bytes > list[b].bytes;
+      if (attempt == 1) return lifetime(a) > lifetime(b);
+      return list[a].first < list[b].first;
+    });
+    const int64_t top = place(list, order);
+    if (!best.empty() && top >= least) continue;
+    least = top;
+    best = list;
+  }
+  list = best;
+  return least;
+}
+
+}  // namespace
 
 MemoryPlan plan_memory(const Graph& graph, const PersistentLayout& layout) {
   Buffers buffers(graph);
@@ -140,31 +213,16 @@ MemoryPlan plan_memory(const Graph& graph, const PersistentLayout& layout) {
   MemoryPlan plan;
   plan.live_bytes.assign(static_cast<size_t>(graph.num_nodes()), 0);
   for (const Buffer& b : list) {
+    if (b.arena != Arena::Activations) continue;
     for (int32_t id = b.first; id <= std::min(b.last, graph.num_nodes() - 1); ++id) {
       plan.live_bytes[static_cast<size_t>(id)] += b.bytes;
     }
   }
   for (int64_t bytes : plan.live_bytes) plan.lower_bound = std::max(plan.lower_bound, bytes);
+  for (Arena arena : kRunArenas) plan.sizes[static_cast<size_t>(arena)] = place_best(list, arena);
 
-  // No single order of placement is best for every graph; they are cheap, so the smallest result wins.
-  std::vector<size_t> order(list.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  const auto lifetime = [&](size_t i) { return list[i].last - list[i].first; };
-  std::vector<Buffer> best;
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      if (attempt == 0) return list[a].bytes > list[b].bytes;
-      if (attempt == 1) return lifetime(a) > lifetime(b);
-      return list[a].first < list[b].first;
-    });
-    const int64_t top = place(list, order);
-    if (best.empty() || top < plan.activation_bytes) {
-      plan.activation_bytes = top;
-      best = list;
-    }
-  }
-  if (!best.empty()) list = best;
-
+  // The host arena begins with what lives there from step to step.
+  const int64_t host_base = layout.sizes()[static_cast<size_t>(Arena::Host)];
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
     for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
@@ -172,12 +230,15 @@ MemoryPlan plan_memory(const Graph& graph, const PersistentLayout& layout) {
       const TensorType& type = node.outputs[static_cast<size_t>(i)];
       if (node.op == Op::Param || node.op == Op::State) {
         plan.slices[value] = layout.at(node.name);
-      } else if (buffers.has(value)) {
-        plan.slices[value] = {Arena::Activations, list[buffers.of(value)].offset, type};
-      } else {
-        Slice slice = plan.slices.at(node.inputs[static_cast<size_t>(aliased_input(node, i))]);
+      } else if (const int shared = aliased_input(node, i); shared >= 0) {
+        Slice slice = plan.slices.at(node.inputs[static_cast<size_t>(shared)]);
+        slice.offset += aliased_offset(node);
         slice.type = type;
         plan.slices[value] = slice;
+      } else {
+        const Buffer& buffer = list[buffers.of(value)];
+        const int64_t base = buffer.arena == Arena::Host ? host_base : 0;
+        plan.slices[value] = {buffer.arena, base + buffer.offset, type};
       }
     }
   }

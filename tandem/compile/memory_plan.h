@@ -1,6 +1,9 @@
-// Where every value lives. Values that must share bytes (in-place ops, views) form one buffer; a pointwise op
-// takes over a dying input's buffer; the rest get offsets so that buffers alive at the same time never
-// overlap. The plan is exact because the arenas are allocated from it.
+// Where every value lives: persistent leaves in the arena of their category, gathered and received values in
+// `communication`, copies to the host in `host`, the rest in `activations`. Values that must share bytes
+// (in-place ops, views) form one buffer; a pointwise op takes over a dying input's buffer; the rest get
+// offsets so that buffers alive at the same time never overlap. What a stream beside the computation reads
+// stays until that stream's next command of its kind, so that computation need not wait for it. The plan is
+// exact because the arenas are allocated from it.
 #pragma once
 
 #include <map>
@@ -31,10 +34,18 @@ class PersistentLayout {
 
 struct MemoryPlan {
   std::map<Value, Slice> slices;
-  int64_t activation_bytes = 0;
-  int64_t lower_bound = 0;          // most bytes alive at once: no assignment can be smaller
-  std::vector<int64_t> live_bytes;  // alive at each node
+  ArenaSizes sizes{};               // of activations, communication and host: what lives during a run
+  int64_t lower_bound = 0;          // most activations alive at once: no assignment can be smaller
+  std::vector<int64_t> live_bytes;  // activations alive at each node
 };
+
+// Which stream a node runs on: 0 computes, the others run beside it.
+inline constexpr int32_t kComputeStream = 0;
+inline constexpr int32_t kDataStream = 1;  // collectives of the data axis
+inline constexpr int32_t kSendStream = 2;  // to other pipeline stages
+inline constexpr int32_t kCopyStream = 3;  // between memories
+inline constexpr int32_t kNumStreams = 4;
+int32_t stream_of(const Node& node);
 
 MemoryPlan plan_memory(const Graph& graph, const PersistentLayout& layout);
 

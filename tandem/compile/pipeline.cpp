@@ -3,12 +3,18 @@
 #include <chrono>
 
 #include "tandem/compile/cost.h"
+#include "tandem/compile/data_axis.h"
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/inference.h"
 #include "tandem/compile/lower.h"
 #include "tandem/compile/memory_plan.h"
+#include "tandem/compile/partition.h"
+#include "tandem/compile/pipeline_order.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/compile/schedule.h"
+#include "tandem/compile/stage.h"
+#include "tandem/compile/sync_norm.h"
+#include "tandem/compile/unroll.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/ir/verify.h"
 
@@ -33,36 +39,166 @@ class PassRunner {
   const CompileOptions& options_;
 };
 
-// What the differentiated graph becomes under one choice of recomputation.
-Graph finish_pass(const PassRunner& passes, const Graph& differentiated, const Recompute& choice,
-                  const CompileOptions& options) {
+// A rank's share of the model, ready to be differentiated: one graph, or one for each chunk of a pipeline.
+std::vector<Graph> own_chunks(const PassRunner& passes, const Graph& forward, const CompileOptions& options) {
+  const ParallelOptions& parallel = options.parallel;
+  Graph graph = passes.run("model", [&] { return forward; });
+  graph = passes.run("tensor", [&] { return partition_tensor(graph, parallel.at); });
+  graph = passes.run("sync_norm", [&] { return sync_norm(graph, parallel.at); });
+  const int stages = parallel.at.shape.pipeline;
+  std::vector<Graph> chunks;
+  for (int i = 0; stages > 1 && i < parallel.chunks; ++i) {
+    const int chunk = i * stages + parallel.at.pipeline;
+    chunks.push_back(
+        passes.run("stage", [&] { return cut_stage(graph, chunk, stages * parallel.chunks, parallel.at); }));
+  }
+  if (stages == 1) chunks.push_back(std::move(graph));
+  for (Graph& chunk : chunks)
+    chunk = passes.run("precision", [&] { return apply_precision(chunk, options.precision); });
+  return chunks;
+}
+
+DataAxisOptions data_options(const ParallelOptions& parallel) {
+  return {.sharding = sharding_of(parallel.strategy),
+          .accumulates = parallel.micro_batches > 1,
+          .offload_weights = parallel.offload_weights,
+          .offload_optimizer = parallel.offload_optimizer};
+}
+
+// What is known of a step before recomputation is chosen.
+struct Draft {
+  std::vector<Graph> typed;           // forward, one a chunk
+  std::vector<Graph> differentiated;  // likewise
+  UnitLayout layout;                  // where parameters lie in units
+  Graph update, eval, gather;
+};
+
+// What a differentiated graph becomes under one choice of recomputation.
+Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Recompute& choice,
+                   const Draft& draft, const CompileOptions& options) {
   Graph graph = passes.run("recompute", [&] { return recompute(differentiated, choice); });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
+  if (options.parallel.in_units()) {
+    const DataAxisOptions data = data_options(options.parallel);
+    graph = passes.run("data", [&] { return shard_data(graph, draft.layout, data); });
+  }
   return passes.run("schedule", [&] { return schedule(graph); });
 }
 
-Graph finish_eval(const Graph& forward, const CompileOptions& options, bool keep_logits) {
+Graph finish_pass(const PassRunner& passes, const Draft& draft, const Recompute& choice,
+                  const CompileOptions& options) {
+  std::vector<Graph> chunks;
+  for (const Graph& graph : draft.differentiated)
+    chunks.push_back(finish_chunk(passes, graph, choice, draft, options));
+  const ParallelOptions& parallel = options.parallel;
+  if (parallel.at.shape.pipeline == 1) return std::move(chunks.front());
+  const auto micro_batches = static_cast<int>(parallel.micro_batches);
+  return passes.run("unroll", [&] {
+    return unroll(chunks,
+                  pipeline_order(parallel.schedule, parallel.at.pipeline, parallel.at.shape.pipeline,
+                                 parallel.chunks, micro_batches),
+                  micro_batches);
+  });
+}
+
+Graph finish_forward(const Graph& forward, const UnitLayout& layout, const CompileOptions& options,
+                     bool keep_logits) {
   Graph graph = inference(forward, keep_logits);
   if (options.fuse_enabled) graph = fuse(graph, options.fuse);
+  if (options.parallel.in_units()) graph = shard_data(graph, layout, data_options(options.parallel));
   graph = schedule(graph);
   verify(graph, "inference");
   return graph;
+}
+
+// The forwards of all chunks of this rank, one after the other.
+Graph finish_eval(const Draft& draft, const CompileOptions& options) {
+  std::vector<Graph> chunks;
+  for (const Graph& typed : draft.typed)
+    chunks.push_back(finish_forward(typed, draft.layout, options, /*keep_logits=*/false));
+  if (options.parallel.at.shape.pipeline == 1) return std::move(chunks.front());
+  std::vector<PipelineSlot> order;
+  for (int i = 0; i < static_cast<int>(chunks.size()); ++i) order.push_back({true, i, 0});
+  Graph graph = unroll(chunks, order, 1);
+  verify(graph, "inference");
+  return graph;
+}
+
+Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOptions& options) {
+  Draft draft;
+  const ParallelOptions& parallel = options.parallel;
+  const DataAxisOptions data = data_options(parallel);
+  draft.typed = own_chunks(passes, forward, options);
+  // On one rank a tied table is summed as the two ends of a pipeline would, so that both give the same bits.
+  const bool split_tied = parallel.at.shape.world() == 1 && parallel.micro_batches > 1;
+  for (const Graph& typed : draft.typed) {
+    draft.differentiated.push_back(passes.run(
+        "differentiate", [&] { return differentiate(typed, options.precision.gradients, split_tied); }));
+  }
+  UpdateOptions update{options.optimizer, options.precision, {}, {}};
+  for (const Node& node : forward.nodes()) {
+    if (node.op != Op::Param) continue;
+    update.slots.push_back(node.name);
+    const std::string apart = fmt::format("grad:{}{}", node.name, kEmbeddingPart);
+    if (draft.differentiated.front().find(apart).valid()) update.split.push_back(node.name);
+  }
+  if (parallel.in_units()) {
+    draft.layout = UnitLayout(draft.typed, parallel.at);
+    draft.update = build_update(draft.layout, data, update);
+    const bool in_parts = data.sharding.optimizer && !data.sharding.weights && parallel.at.shape.data > 1;
+    if (in_parts && options.precision.masters()) draft.gather = build_gather(draft.layout, data);
+  } else {
+    draft.update = build_update(draft.differentiated.front(), update);
+  }
+  verify(draft.update, "update");
+  draft.eval = finish_eval(draft, options);
+  return draft;
 }
 
 void add_executable(CompiledStep& step, Executable& slot, std::string name, const Graph& graph,
                     const PersistentLayout& layout, const CompileOptions& options) {
   const MemoryPlan plan = plan_memory(graph, layout);
   slot = lower(std::move(name), graph, plan, options.choose);
-  auto& activations = step.sizes[static_cast<size_t>(Arena::Activations)];
   auto& workspace = step.sizes[static_cast<size_t>(Arena::Workspace)];
-  activations = std::max(activations, plan.activation_bytes);
   for (const Command& command : slot.commands) workspace = std::max(workspace, command.workspace_bytes);
+  for (Arena arena : {Arena::Activations, Arena::Communication}) {
+    const auto i = static_cast<size_t>(arena);
+    step.sizes[i] = std::max(step.sizes[i], plan.sizes[i]);
+  }
+  const auto host = static_cast<size_t>(Arena::Host);
+  step.host_begin = std::max(step.host_begin, layout.sizes()[host] + plan.sizes[host]);
 }
 
-void set_persistents(CompiledStep& step, const PersistentLayout& layout, const CompileOptions& options) {
-  step.sizes = layout.sizes();
-  step.sizes[static_cast<size_t>(Arena::Host)] = options.host_bytes;
-  step.persistents = layout.items();
+// Which tensors lie in the buffers of units, and which of them this rank answers for.
+void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& options) {
+  const MeshPosition& at = options.parallel.at;
+  for (Persistent& item : step.persistents) {
+    for (Piece& piece : item.pieces) {
+      if (piece.tensor.starts_with(kMasterPrefix)) piece.tensor.erase(0, kMasterPrefix.size());
+      piece.owned = at.data == 0 && at.tensor == 0;
+    }
+  }
+  const Sharding sharding = sharding_of(options.parallel.strategy);
+  for (const Unit& unit : draft.layout.units()) {
+    const Range whole = draft.layout.whole(unit), own = draft.layout.own(unit);
+    const auto set = [&](std::string_view kind, Range range, std::string_view prefix, bool starts) {
+      const std::string name = fmt::format("{}:{}", kind, unit.name);
+      for (Persistent& item : step.persistents) {
+        if (item.name == name) item.pieces = logical_pieces(draft.layout, unit, range, prefix, starts);
+      }
+    };
+    const Range optimizer = sharding.optimizer ? own : whole;
+    set("weights", sharding.weights ? own : whole, "", true);
+    set("master", optimizer, "", true);
+    set("moment1", optimizer, "moment1:", false);
+    set("moment2", optimizer, "moment2:", false);
+    set("grads", whole, "grad:", false);
+    set("grads_part", own, "grad:", false);
+  }
+}
+
+void add_host(CompiledStep& step, const CompileOptions& options) {
+  step.sizes[static_cast<size_t>(Arena::Host)] = step.host_begin + options.host_bytes;
 }
 
 int64_t count_params(const Graph& graph) {
@@ -71,15 +207,20 @@ int64_t count_params(const Graph& graph) {
   return count;
 }
 
-CompiledStep assemble(const Graph& pass, const Graph& update, const Graph& eval,
-                      const CompileOptions& options) {
+CompiledStep assemble(const Graph& pass, const Draft& draft, const CompileOptions& options) {
   CompiledStep step;
   PersistentLayout layout;
-  for (const Graph* graph : {&pass, &update, &eval}) layout.add(*graph);
-  set_persistents(step, layout, options);
+  for (const Graph* graph : {&pass, &draft.update, &draft.eval}) layout.add(*graph);
+  step.sizes = layout.sizes();
+  step.persistents = layout.items();
+  set_pieces(step, draft, options);
   add_executable(step, step.pass, "pass", pass, layout, options);
-  add_executable(step, step.update, "update", update, layout, options);
-  add_executable(step, step.eval, "eval", eval, layout, options);
+  add_executable(step, step.update, "update", draft.update, layout, options);
+  add_executable(step, step.eval, "eval", draft.eval, layout, options);
+  add_executable(step, step.gather, "gather", draft.gather, layout, options);
+  add_host(step, options);
+  step.position = options.parallel.at;
+  if (step.position.shape.pipeline > 1) step.micro_batches = options.parallel.micro_batches;
   return step;
 }
 
@@ -87,40 +228,41 @@ CompiledStep assemble(const Graph& pass, const Graph& update, const Graph& eval,
 
 CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   const PassRunner passes(options);
-  const Graph model = passes.run("model", [&] { return forward; });
-  const Graph typed = passes.run("precision", [&] { return apply_precision(model, options.precision); });
-  const Graph differentiated =
-      passes.run("differentiate", [&] { return differentiate(typed, options.precision.gradients); });
-  const Graph update = build_update(differentiated, options.optimizer, options.precision);
-  verify(update, "update");
-  const Graph eval = finish_eval(typed, options, /*keep_logits=*/false);
-
+  const Draft draft = draft_step(passes, forward, options);
   const std::vector<Recompute> choices = options.recompute.kind == RecomputeKind::Auto
-                                             ? recompute_candidates(num_blocks(differentiated))
+                                             ? recompute_candidates(num_blocks(draft.differentiated.back()))
                                              : std::vector<Recompute>{options.recompute};
   CompiledStep best;
   for (const Recompute& choice : choices) {
-    CompiledStep step = assemble(finish_pass(passes, differentiated, choice, options), update, eval, options);
+    CompiledStep step = assemble(finish_pass(passes, draft, choice, options), draft, options);
     step.recompute = choice;
     const bool smaller = best.pass.commands.empty() || total_bytes(step.sizes) < total_bytes(best.sizes);
     if (smaller) best = std::move(step);
     if (options.limit == 0 || total_bytes(best.sizes) <= options.limit) break;
   }
-  best.model_flops = 3 * forward_model_flops(typed);
-  best.num_params = count_params(typed);
+  best.model_flops = 3 * forward_model_flops(forward);
+  best.num_params = count_params(forward);
+  for (const Node& node : forward.nodes()) {
+    if (node.op == Op::Param || node.op == Op::State)
+      best.tensors.push_back({node.name, node.outputs[0].shape, node.op == Op::Param});
+  }
   return best;
 }
 
 CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output) {
+  CompileOptions alone = options;
+  alone.parallel = {};
   const Graph typed = apply_precision(forward, options.precision);
-  const Graph eval = finish_eval(typed, options, output == ForwardOutput::Logits);
+  const Graph eval = finish_forward(typed, {}, alone, output == ForwardOutput::Logits);
   CompiledStep step;
   PersistentLayout layout;
   layout.add(eval);
-  set_persistents(step, layout, options);
-  add_executable(step, step.eval, "forward", eval, layout, options);
-  step.model_flops = forward_model_flops(typed);
-  step.num_params = count_params(typed);
+  step.sizes = layout.sizes();
+  step.persistents = layout.items();
+  add_executable(step, step.eval, "forward", eval, layout, alone);
+  add_host(step, alone);
+  step.model_flops = forward_model_flops(forward);
+  step.num_params = count_params(forward);
   return step;
 }
 

@@ -19,14 +19,30 @@ struct KernelChoice {
 // Names the kernel for a node with these input types; the backend's registry decides.
 using ChooseKernel = std::function<KernelChoice(const Node& node, const std::vector<TensorType>& in)>;
 
+// How ranks share the step, and which of them this is.
+struct ParallelOptions {
+  MeshPosition at;
+  Strategy strategy = Strategy::Single;
+  PipelineSchedule schedule = PipelineSchedule::OneFOneB;
+  int chunks = 1;             // of the model on each pipeline rank
+  int64_t micro_batches = 1;  // of this rank's data position in one step
+  bool offload_weights = false;
+  bool offload_optimizer = false;
+
+  // Parameters in flat units; otherwise every parameter has a buffer of its own.
+  bool in_units() const { return at.shape.world() > 1 || offload_weights || offload_optimizer; }
+};
+
 struct CompileOptions {
+  ParallelOptions parallel;
   PrecisionPolicy precision;
   OptimizerKind optimizer = OptimizerKind::AdamW;
   Recompute recompute;
   FuseOptions fuse;
   bool fuse_enabled = true;
+  int ranks_here = 1;      // that share this machine's memory
   int64_t limit = 0;       // bytes for all arenas, which `auto` recompute must meet; 0 = none
-  int64_t host_bytes = 0;  // of the host arena: what the data loader and checkpoints ask for
+  int64_t host_bytes = 0;  // what the data loader and checkpoints ask for, at the end of the host arena
   ChooseKernel choose;
   std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;  // may be empty
 };
@@ -38,7 +54,8 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options);
 enum class ForwardOutput { Loss, Logits };
 CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output);
 
-inline constexpr std::string_view kPassNames[] = {"model",     "precision", "differentiate",
-                                                  "recompute", "fuse",      "schedule"};
+inline constexpr std::string_view kPassNames[] = {"model",     "tensor",        "sync_norm", "stage",
+                                                  "precision", "differentiate", "recompute", "fuse",
+                                                  "data",      "schedule",      "unroll"};
 
 }  // namespace tandem

@@ -23,6 +23,10 @@ Graph apply_precision(const Graph& forward, const PrecisionPolicy& policy) {
     const int32_t copy = rewrite.copy(id);
     Node& made = rewrite.graph().node(copy);
     if (node.op == Op::Param) made.outputs[0].dtype = policy.storage;
+    if (node.op == Op::Recv && is_float(made.outputs[0].dtype)) {  // an activation, of the chunk before
+      made.outputs[0].dtype = policy.storage;
+      made.attrs.set("dtype", std::string(dtype_name(policy.storage)));
+    }
     if (node.op == Op::State && policy.storage == DType::F64) made.outputs[0].dtype = DType::F64;
     if (node.op == Op::Input && is_float(node.outputs[0].dtype) && node.outputs[0].dtype != policy.storage) {
       const Attrs attrs{{"dtype", std::string(dtype_name(policy.storage))}};

@@ -9,14 +9,17 @@
 namespace tandem {
 namespace {
 
-// Ops whose input backward keeps anyway, and whose output is cheap to make from it.
+// Ops whose input backward keeps anyway, and whose output is cheap to make from it. Gathering rows over the
+// tensor axis again counts: keeping them would keep all ranks' rows on every rank.
 bool is_cheap(Op op) {
   switch (op) {
     case Op::LayerNorm:
     case Op::RmsNorm:
     case Op::GroupNorm:
     case Op::Gelu:
-    case Op::Swiglu: return true;
+    case Op::Swiglu:
+    case Op::AllGather:
+    case Op::Reshape: return true;
     default: return false;
   }
 }
@@ -57,7 +60,7 @@ std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice) {
     const Node& node = graph.node(id);
     if (is_leaf(node.op) || node.phase != Phase::Forward || !block_chosen(node.block, choice)) continue;
     if (choice.kind == RecomputeKind::Selective && !is_cheap(node.op)) continue;
-    if (has_side_effect(graph, node)) continue;
+    if (has_side_effect(graph, node) || node.op == Op::Send || node.op == Op::Recv) continue;
     bool leaves_block = false;  // another block's forward reads it: it is kept as that block's input
     for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
       const auto it = reader_map.find({id, i});
@@ -65,7 +68,7 @@ std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice) {
       for (int32_t reader : it->second) {
         const Node& other = graph.node(reader);
         leaves_block = leaves_block || (other.phase == Phase::Forward && other.block != node.block) ||
-                       (other.op == Op::CrossEntropyGrad);
+                       other.op == Op::CrossEntropyGrad || other.op == Op::VocabLossGrad;
       }
     }
     if (!leaves_block) dropped.insert(id);

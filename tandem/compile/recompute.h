@@ -3,7 +3,7 @@
 // Changes: backward nodes that read a dropped activation read a copy, made again just before its first use
 //   in backward from what was kept (phase "recompute").
 // Keeps: the values, bit for bit (the same kernels run on the same inputs); block outputs; nodes with side
-//   effects (batch_norm updates its running statistics once).
+//   effects (batch_norm updates its running statistics once; sends and recvs happen once).
 // Needs before: a differentiated graph. Needs after: nothing.
 #pragma once
 

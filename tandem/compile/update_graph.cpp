@@ -1,52 +1,339 @@
 #include "tandem/compile/update_graph.h"
 
+#include <algorithm>
+#include <map>
+
+#include "tandem/base/error.h"
+#include "tandem/compile/differentiate.h"
 #include "tandem/compile/executable.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
 namespace {
 
-Value state(Graph& graph, const std::string& name, TensorType type, std::string_view category,
-            std::string init) {
-  const Attrs attrs{{"category", std::string(category)}, {"init", std::move(init)}};
-  return graph.add({Op::State, {}, attrs, {std::move(type)}, kNoBlock, Phase::Update, name});
+// What both kinds of update share: inputs, the norm over all pieces, optimizer nodes.
+class UpdateBuilder {
+ public:
+  explicit UpdateBuilder(const UpdateOptions& options) : options_(options) {
+    hyper_ = input("hyper", {DType::F32, Shape({kHyperSlots})});
+    stats_ = input("stats", {DType::F64, Shape({kNumStats})});
+    for (size_t i = 0; i < options.slots.size(); ++i) slots_[options.slots[i]] = static_cast<int64_t>(i);
+  }
+
+  Graph& graph() { return graph_; }
+  Value emit(Op op, std::vector<Value> inputs, Attrs attrs = {}, int32_t block = kNoBlock) {
+    return append(graph_, op, std::move(inputs), std::move(attrs), block, Phase::Update);
+  }
+  Value state(const std::string& name, TensorType type, std::string_view category, std::string init) {
+    const Attrs attrs{{"category", std::string(category)}, {"init", std::move(init)}};
+    return graph_.add({Op::State, {}, attrs, {std::move(type)}, kNoBlock, Phase::Update, name});
+  }
+
+  // A gradient, or a piece of one, counts for the norm.
+  void count(const std::string& param, Value gradient) {
+    counted_.push_back(gradient);
+    counted_slots_ += fmt::format("{}{}", counted_slots_.empty() ? "" : ",", slots_.at(param));
+  }
+
+  // Once all gradients are counted. `world` ranks add up their sums.
+  void finish_norm(int world) {
+    std::vector<Value> inputs = {hyper_, stats_};
+    inputs.insert(inputs.end(), counted_.begin(), counted_.end());
+    const auto num_slots = static_cast<int64_t>(options_.slots.size());
+    Value sums = emit(Op::SquareSums, inputs, {{"slots", counted_slots_}, {"num_slots", num_slots}});
+    if (world > 1) sums = emit(Op::AllReduce, {sums}, {{"axis", "world"}, {"size", int64_t{world}}});
+    norm_ = emit(Op::GlobalNorm, {sums}, {{"num_slots", num_slots}});
+    graph_.add_output("norm", norm_);
+    graph_.add_output("sums", sums);
+  }
+
+  struct Group {
+    std::vector<Value> tensors;  // w, g, m [, v] [, master]
+    bool decay;
+  };
+  // Returns the node; output i is tensor i of the groups in order.
+  Value optimize(const std::vector<Group>& groups, int32_t block) {
+    std::vector<Value> inputs = {hyper_, norm_};
+    std::string decay;
+    for (const Group& group : groups) {
+      inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
+      decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
+    }
+    return emit(is_adamw() ? Op::AdamW : Op::Sgd, inputs,
+                {{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}}, block);
+  }
+
+  bool is_adamw() const { return options_.optimizer == OptimizerKind::AdamW; }
+  size_t group_size() const { return 3 + (is_adamw() ? 1 : 0) + (options_.precision.masters() ? 1 : 0); }
+
+ private:
+  Value input(const std::string& name, TensorType type) {
+    return graph_.add({Op::Input, {}, {}, {std::move(type)}, kNoBlock, Phase::Update, name});
+  }
+
+  const UpdateOptions& options_;
+  Graph graph_;
+  Value hyper_, stats_, norm_;
+  std::map<std::string, int64_t> slots_;
+  std::vector<Value> counted_;
+  std::string counted_slots_;
+};
+
+Value copy_leaf(Graph& graph, const Graph& from, Value leaf) {
+  Node node = from.node(leaf.node);
+  node.phase = Phase::Update;
+  return graph.add(std::move(node));
 }
+
+// The update of the units of one rank among several.
+class UnitUpdate {
+ public:
+  UnitUpdate(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options)
+      : layout_(layout), data_(data), options_(options), builder_(options), graph_(builder_.graph()) {}
+
+  Graph run() {
+    for (const Unit& unit : layout_.units()) gradients_.push_back(reduced(unit));
+    for (size_t u = 0; u < layout_.units().size(); ++u) count_pieces(layout_.units()[u], gradients_[u]);
+    builder_.finish_norm(layout_.position().shape.world());
+    // Gathers run beside the optimizer: the next unit's starts before the last one's are used.
+    for (size_t u = 0; u < layout_.units().size(); ++u) spread_gradients(layout_.units()[u], gradients_[u]);
+    for (size_t u = 0; u < layout_.units().size(); ++u) update(layout_.units()[u], gradients_[u]);
+    return std::move(graph_);
+  }
+
+ private:
+  struct UnitGradients {
+    Value flat;             // holds `range` of the unit, summed over the data axis
+    Range range;            // this rank's part, or the whole
+    Value whole;            // the unit's buffer for ddp, where the sum is to be gathered
+    bool in_whole = false;  // `flat` is a view of `whole`
+  };
+
+  // Always a view, of everything too: it is written apart from the buffer, and joined with it.
+  Value part_view(Value flat, const Range& held, const Range& wanted, int32_t block) {
+    return view(graph_, flat, wanted.begin - held.begin, Shape({wanted.elems()}), block, Phase::Update);
+  }
+
+  UnitGradients reduced(const Unit& unit) {
+    UnitGradients g;
+    const GradientHome home = gradient_home(layout_, data_.sharding);
+    if (home == GradientHome::Whole) {
+      g.flat = gradients_leaf(graph_, unit);
+      g.range = layout_.whole(unit);
+    } else {
+      g.range = layout_.own(unit);
+      if (home == GradientHome::WholeAndPart) g.whole = gradients_leaf(graph_, unit);
+      g.in_whole = g.whole.valid() && !data_.accumulates;
+      g.flat = g.in_whole ? part_view(g.whole, layout_.whole(unit), g.range, unit.block)
+                          : gradient_part_leaf(graph_, layout_, unit);
+    }
+    g.flat = sum_over_tensor(unit, g);
+    g.flat = sum_tied(unit, g);
+    g.flat = sum_split(unit, g);
+    return g;
+  }
+
+  // On one rank the embedding's share of a tied table is gathered apart, as the stages of a pipeline do.
+  Value sum_split(const Unit& unit, const UnitGradients& g) {
+    Value flat = g.flat;
+    for (const ParamPiece& piece : pieces_in(unit, g.range)) {
+      const std::string& name = piece.param->name;
+      if (std::find(options_.split.begin(), options_.split.end(), name) == options_.split.end()) continue;
+      const Value share = builder_.state(fmt::format("grad:{}{}", name, kEmbeddingPart),
+                                         {DType::F32, piece.param->type.shape}, "gradients", "zeros");
+      const Value mine = view(graph_, flat, piece.range.begin - g.range.begin, piece.param->type.shape,
+                              unit.block, Phase::Update);
+      const Value sum = builder_.emit(Op::Add, {mine, share}, {}, unit.block);
+      const Value stored = builder_.emit(Op::Copy, {sum, mine}, {{"to", "device"}}, unit.block);
+      flat = builder_.emit(Op::Join, {flat, stored}, {}, unit.block);
+      clear(share, unit);
+    }
+    return flat;
+  }
+
+  // Parameters that every tensor rank holds have seen only its rows.
+  Value sum_over_tensor(const Unit& unit, const UnitGradients& g) {
+    const Range summed{std::max<int64_t>(0, g.range.begin), std::min(unit.num_summed, g.range.end)};
+    const int size = layout_.position().shape.tensor;
+    if (size == 1 || summed.begin >= summed.end) return g.flat;
+    const Value part = part_view(g.flat, g.range, summed, unit.block);
+    const Value sum =
+        builder_.emit(Op::AllReduce, {part}, {{"axis", "tensor"}, {"size", int64_t{size}}}, unit.block);
+    return builder_.emit(Op::Join, {g.flat, sum}, {}, unit.block);
+  }
+
+  // A tied table's gradient is the sum of what the first stage (embedding) and the last one (head) found.
+  Value sum_tied(const Unit& unit, const UnitGradients& g) {
+    Value flat = g.flat;
+    const int last = layout_.position().shape.pipeline - 1;
+    for (const ParamPiece& piece : pieces_in(unit, g.range)) {
+      if (piece.param->tied.empty()) continue;
+      const bool is_first = piece.param->tied == "first";
+      const Value mine = part_view(flat, g.range, piece.range, unit.block);
+      const Attrs peer{{"axis", "pipeline"}, {"peer", int64_t{is_first ? last : 0}}};
+      Attrs incoming = peer;
+      incoming.set("dtype", std::string(dtype_name(DType::F32)));
+      incoming.set("shape", shape_attr(Shape({piece.range.elems()})));
+      if (!is_first) builder_.emit(Op::Send, {mine}, peer, unit.block);
+      const Value theirs = builder_.emit(Op::Recv, {}, incoming, unit.block);
+      Value total = theirs;
+      if (is_first) {
+        total = builder_.emit(Op::Add, {theirs, mine}, {}, unit.block);
+        builder_.emit(Op::Send, {total}, peer, unit.block);
+      }
+      const Value stored = builder_.emit(Op::Copy, {total, mine}, {{"to", "device"}}, unit.block);
+      flat = builder_.emit(Op::Join, {flat, stored}, {}, unit.block);
+    }
+    return flat;
+  }
+
+  void count_pieces(const Unit& unit, const UnitGradients& g) {
+    for (const ParamPiece& piece : pieces_in(unit, layout_.ranks() == 1 ? g.range : layout_.own(unit))) {
+      const bool elsewhere =
+          (piece.param->tensor_sum && layout_.position().tensor != 0) || piece.param->tied == "last";
+      if (!elsewhere) builder_.count(piece.param->name, part_view(g.flat, g.range, piece.range, unit.block));
+    }
+  }
+
+  // Where every rank updates all weights, each needs the whole sum.
+  void spread_gradients(const Unit& unit, UnitGradients& g) {
+    if (data_.sharding.optimizer || layout_.ranks() == 1) return;
+    const Value whole = builder_.emit(Op::AllGather, {g.flat, g.whole},
+                                      {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}}, unit.block);
+    if (!g.in_whole) clear(g.flat, unit);
+    g.flat = whole;
+    g.range = layout_.whole(unit);
+  }
+
+  void clear(Value flat, const Unit& unit) {
+    const TensorType& type = graph_.type(flat);
+    builder_.emit(Op::Zeros, {flat},
+                  {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}},
+                  unit.block);
+  }
+
+  void update(const Unit& unit, const UnitGradients& g) {
+    const std::string_view host = "host";
+    const bool offload = data_.offload_optimizer || data_.offload_weights;
+    const Value weights = weights_leaf(graph_, layout_, unit, data_);
+    const Range held = data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit);
+    const TensorType wide{DType::F32, Shape({g.range.elems()})};
+    const auto kept = [&](std::string_view kind, std::string_view category) {
+      return builder_.state(fmt::format("{}:{}", kind, unit.name), wide, offload ? host : category, "zeros");
+    };
+    const Value moment1 = kept("moment1", "optimizer");
+    const Value moment2 = builder_.is_adamw() ? kept("moment2", "optimizer") : Value{};
+    const Value master = options_.precision.masters() ? kept("master", "master") : Value{};
+
+    // With the state in host memory, the update runs there: gradients go out, weights come back.
+    const Value own_weights = part_view(weights, held, g.range, unit.block);
+    const bool weights_move = offload && !data_.offload_weights;
+    const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
+    const Value grad = offload ? to_host(g.flat, unit) : g.flat;
+    if (offload) clear(g.flat, unit);
+
+    std::vector<UpdateBuilder::Group> groups;
+    for (const ParamPiece& piece : pieces_in(unit, g.range)) {
+      UpdateBuilder::Group group;
+      group.decay = piece.param->logical.rank() > 1;
+      for (Value flat : {w, grad, moment1, moment2, master}) {
+        if (flat.valid()) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
+      }
+      groups.push_back(std::move(group));
+    }
+    std::vector<Value> parts = {w};
+    if (!groups.empty()) {  // else only padding is here
+      const Value updated = builder_.optimize(groups, unit.block);
+      for (size_t i = 0; i < groups.size(); ++i)
+        parts.push_back({updated.node, static_cast<int32_t>(i * builder_.group_size())});
+    }
+    Value result = builder_.emit(Op::Join, parts, {}, unit.block);
+    if (weights_move) result = builder_.emit(Op::Copy, {result, own_weights}, {{"to", "device"}}, unit.block);
+    if (data_.sharding.optimizer && !data_.sharding.weights && layout_.ranks() > 1) {
+      builder_.emit(Op::AllGather, {result, weights}, {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}},
+                    unit.block);
+    }
+  }
+
+  Value to_host(Value value, const Unit& unit) {
+    return builder_.emit(Op::Copy, {value}, {{"to", "host"}}, unit.block);
+  }
+
+  const UnitLayout& layout_;
+  const DataAxisOptions& data_;
+  const UpdateOptions& options_;
+  UpdateBuilder builder_;
+  Graph& graph_;
+  std::vector<UnitGradients> gradients_;
+};
 
 }  // namespace
 
-Graph build_update(const Graph& pass, OptimizerKind optimizer, const PrecisionPolicy& policy) {
-  Graph graph;
-  const Value hyper =
-      graph.add({Op::Input, {}, {}, {{DType::F32, Shape({kHyperSlots})}}, kNoBlock, Phase::Update, "hyper"});
-  std::vector<Value> norm_inputs = {hyper}, tensors;
-  std::string decay;
+Graph build_update(const Graph& pass, const UpdateOptions& options) {
+  UpdateBuilder builder(options);
+  Graph& graph = builder.graph();
+  struct Trained {
+    const Node* param;
+    Value weights, gradient;
+  };
+  std::vector<Trained> trained;
+  std::vector<std::pair<Value, Value>> apart;  // accumulators whose sum was taken
   for (const Node& param : pass.nodes()) {
     if (param.op != Op::Param) continue;
     const Value grad = pass.find("grad:" + param.name);
     if (!grad.valid()) continue;  // a parameter the loss does not depend on
-    Node weights = param, gradient = pass.node(grad.node);
-    weights.phase = gradient.phase = Phase::Update;
-    const TensorType& type = param.outputs[0];
-    const DType wide = type.dtype == DType::F64 ? DType::F64 : DType::F32;
-    const Value g = (tensors.push_back(graph.add(std::move(weights))), graph.add(std::move(gradient)));
-    norm_inputs.push_back(g);
-    tensors.push_back(g);
-    tensors.push_back(state(graph, "moment1:" + param.name, {wide, type.shape}, "optimizer", "zeros"));
-    if (optimizer == OptimizerKind::AdamW) {
-      tensors.push_back(state(graph, "moment2:" + param.name, {wide, type.shape}, "optimizer", "zeros"));
+    const Value weights = copy_leaf(graph, pass, pass.find(param.name));
+    Value gradient = copy_leaf(graph, pass, grad);
+    // A tied table has gathered the embedding's share apart, as the stages of a pipeline do.
+    if (const Value embedding = pass.find("grad:" + param.name + std::string(kEmbeddingPart));
+        embedding.valid()) {
+      const Value share = copy_leaf(graph, pass, embedding);
+      apart.emplace_back(gradient, share);
+      gradient = builder.emit(Op::Add, {gradient, share});
     }
-    if (policy.masters()) {
-      tensors.push_back(state(graph, std::string(kMasterPrefix) + param.name, {DType::F32, type.shape},
-                              "master", param.attrs.text("init")));
-    }
-    decay += fmt::format("{}{}", decay.empty() ? "" : ",", type.shape.rank() > 1 ? 1 : 0);
+    builder.count(param.name, gradient);
+    trained.push_back({&param, weights, gradient});
   }
-  const Value norm = append(graph, Op::GlobalNorm, norm_inputs, {}, kNoBlock, Phase::Update);
-  std::vector<Value> inputs = {hyper, norm};
-  inputs.insert(inputs.end(), tensors.begin(), tensors.end());
-  append(graph, optimizer == OptimizerKind::AdamW ? Op::AdamW : Op::Sgd, inputs,
-         {{"masters", int64_t{policy.masters()}}, {"decay", decay}}, kNoBlock, Phase::Update);
-  graph.add_output("norm", norm);
+  builder.finish_norm(1);
+  std::vector<UpdateBuilder::Group> groups;
+  for (const Trained& item : trained) {
+    const TensorType& type = item.param->outputs[0];
+    const std::string& name = item.param->name;
+    const TensorType wide{type.dtype == DType::F64 ? DType::F64 : DType::F32, type.shape};
+    UpdateBuilder::Group group{{item.weights, item.gradient}, type.shape.rank() > 1};
+    group.tensors.push_back(builder.state("moment1:" + name, wide, "optimizer", "zeros"));
+    if (builder.is_adamw())
+      group.tensors.push_back(builder.state("moment2:" + name, wide, "optimizer", "zeros"));
+    if (options.precision.masters()) {
+      group.tensors.push_back(builder.state(std::string(kMasterPrefix) + name, {DType::F32, type.shape},
+                                            "master", item.param->attrs.text("init")));
+    }
+    groups.push_back(std::move(group));
+  }
+  builder.optimize(groups, kNoBlock);
+  for (const auto& [a, b] : apart) {
+    for (Value value : {a, b}) {
+      const TensorType type = graph.type(value);
+      builder.emit(Op::Zeros, {value},
+                   {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}});
+    }
+  }
+  return std::move(graph);
+}
+
+Graph build_update(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options) {
+  return UnitUpdate(layout, data, options).run();
+}
+
+Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data) {
+  Graph graph;
+  for (const Unit& unit : layout.units()) {
+    const Value weights = weights_leaf(graph, layout, unit, data);
+    const Value own =
+        view(graph, weights, layout.own(unit).begin, Shape({layout.part(unit)}), unit.block, Phase::Update);
+    append(graph, Op::AllGather, {own, weights}, {{"axis", "data"}, {"size", int64_t{layout.ranks()}}},
+           unit.block, Phase::Update);
+  }
   return graph;
 }
 

@@ -1,14 +1,40 @@
-// The second half of a step as a graph: global norm, clipping and the optimizer over all parameters at once.
+// The second half of a step as a graph: what is left to reduce, global norm, clipping and the optimizer.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "tandem/compile/data_axis.h"
 #include "tandem/compile/precision.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
 
-// Built from the parameters and gradient states of a differentiated graph. Weight decay applies to matrices
-// (two or more dims), not to norms and biases. Outputs: "norm" (norm of the unclipped gradient, finite flag).
-Graph build_update(const Graph& pass, OptimizerKind optimizer, const PrecisionPolicy& policy);
+// Numbers that the ranks add up with the norm, at the end of the "sums" output: the loss's two statistics,
+// and how many ranks were asked to stop.
+inline constexpr int64_t kStatLoss = 0;
+inline constexpr int64_t kStatCorrect = 1;
+inline constexpr int64_t kStatStop = 2;
+inline constexpr int64_t kNumStats = 3;
+
+struct UpdateOptions {
+  OptimizerKind optimizer = OptimizerKind::AdamW;
+  PrecisionPolicy precision;
+  std::vector<std::string> slots;  // all parameters of the model, whoever holds them, in order
+  std::vector<std::string>
+      split;  // those with an accumulator of their own for the embedding (kEmbeddingPart)
+};
+
+// On one rank: from the parameters and gradient states of a differentiated graph. Weight decay applies to
+// matrices (two or more dims), not to norms and biases. Inputs: "hyper", "stats". Outputs: "norm" (norm of
+// the unclipped gradient, finite flag) and "sums", which ends in the statistics.
+Graph build_update(const Graph& pass, const UpdateOptions& options);
+
+// On one of several ranks, over flat units. Weights that were updated in parts are gathered at the end.
+Graph build_update(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options);
+
+// Gathers whole weights from the ranks' parts, for zero1 and zero2 after their masters were restored.
+Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data);
 
 }  // namespace tandem

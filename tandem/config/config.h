@@ -12,10 +12,11 @@ namespace tandem {
 
 enum class DeviceKind { Auto, Cpu, Cuda };
 enum class Family { Gpt2, Llama, Resnet, Mlp };
-enum class ImageNorm { Batch, Group };
+enum class ImageNorm { Batch, Group, Sync };
 enum class OptimizerKind { AdamW, Sgd };
 enum class ScheduleKind { Cosine, Linear, Constant };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
+enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
 enum class Precision { Fp32, Bf16, Fp16, Fp8 };
 enum class RecomputeKind { None, Full, Every, Selective, Auto };
 enum class OffloadKind { Params, Optimizer };
@@ -95,6 +96,9 @@ struct ParallelConfig {
   int64_t data = 1;
   int64_t tensor = 1;
   int64_t pipeline = 1;
+  PipelineSchedule schedule = PipelineSchedule::OneFOneB;
+  int64_t chunks = 1;    // parts of the model a pipeline rank holds; interleaved: 2 or more
+  double timeout = 300;  // seconds a collective may wait for its peers
   bool operator==(const ParallelConfig&) const = default;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tandem/config/mesh.h"
+
 namespace tandem {
 namespace {
 
@@ -43,12 +45,17 @@ void derive_data(ResolvedConfig& resolved) {
   fill(resolved, "data.eval", data.eval, data.train, "data.train");
 }
 
-// The largest micro-batch up to the default one that cuts a rank's share evenly.
+// The largest micro-batch up to the default one that cuts a rank's share evenly and suits the mesh; where
+// none does both, validate names what is in the way.
 void derive_micro_batch(ResolvedConfig& resolved) {
+  if (resolved.origins.contains("train.micro_batch")) return;
   TrainConfig& train = resolved.config.train;
   const int64_t share = train.batch / resolved.config.parallel.data;
-  int64_t micro_batch = std::min(train.micro_batch, std::max<int64_t>(share, 1));
-  while (share % micro_batch != 0) --micro_batch;
+  int64_t micro_batch = largest_micro_batch(resolved.config, train.micro_batch);
+  if (micro_batch == 0) {
+    micro_batch = std::min(train.micro_batch, std::max<int64_t>(share, 1));
+    while (share % micro_batch != 0) --micro_batch;
+  }
   fill(resolved, "train.micro_batch", train.micro_batch, micro_batch, "train.batch");
 }
 

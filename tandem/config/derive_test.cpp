@@ -50,6 +50,15 @@ TEST(Derive, PicksAMicroBatchThatDividesTheBatch) {
   EXPECT_EQ(load("train: {batch: 64}").train.micro_batch, 8);
 }
 
+TEST(Derive, PicksAMicroBatchThatSuitsTheMesh) {
+  const std::string text = "model: {context: 255, heads: 4, width: 64}\n";
+  EXPECT_EQ(load(text + "train: {batch: 12}\nparallel: {tensor: 4}").train.micro_batch, 4) << "1020 rows";
+  EXPECT_EQ(load("train: {batch: 16}\nparallel: {strategy: ddp, data: 4}").train.micro_batch, 4);
+  EXPECT_EQ(
+      load("train: {batch: 24}\nparallel: {pipeline: 2, schedule: interleaved, chunks: 2}").accumulation(),
+      4);
+}
+
 TEST(Derive, WarmsUpOverATenthOfTheSteps) {
   const ResolvedConfig resolved = parse_config("train: {steps: 1000}", "run.yaml");
   EXPECT_EQ(resolved.config.train.warmup, 100);

@@ -69,7 +69,8 @@ std::vector<Key> make_keys() {
       KEY(model.channels, at_least(1), "channels of an image", kImages),
       KEY(model.classes, at_least(2), "labels to tell apart", kImages),
       KEY(model.blocks, at_least(1), "residual blocks of each stage; a stage halves the image", kResnet),
-      KEY(model.norm, any(), "normalisation over the batch or over groups of channels", kResnet),
+      KEY(model.norm, any(),
+          "normalisation over a rank's batch, groups of channels, or every rank's batch (sync)", kResnet),
       KEY(model.groups, at_least(1), "groups of norm: group; must divide width", kResnet),
 
       KEY(data.train, any(), "training set: builtin:NAME, a text file or prepared shards"),
@@ -102,6 +103,9 @@ std::vector<Key> make_keys() {
       KEY(parallel.data, at_least(1), "ranks on the data axis"),
       KEY(parallel.tensor, at_least(1), "ranks on the tensor axis"),
       KEY(parallel.pipeline, at_least(1), "ranks on the pipeline axis"),
+      KEY(parallel.schedule, any(), "order of forward and backward passes on the pipeline axis"),
+      KEY(parallel.chunks, at_least(1), "parts of the model on each pipeline rank; interleaved: 2 or more"),
+      KEY(parallel.timeout, positive(), "seconds a rank waits for another before it gives up"),
 
       KEY(precision, any(), "of matrix products and stored activations"),
 

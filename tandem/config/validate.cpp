@@ -3,43 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "tandem/base/error.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/config/keys.h"
+#include "tandem/config/place.h"
+#include "tandem/config/validate_parallel.h"
 
 namespace tandem {
 namespace {
-
-bool was_given(const ResolvedConfig& resolved, std::string_view key) {
-  const std::string_view origin = resolved.origin(key);
-  return origin != "default" && !origin.starts_with("derived");
-}
-
-// Where to point for a relation between keys, which the message itself names: the first the user wrote.
-std::string place_of_first(const ResolvedConfig& resolved, std::initializer_list<std::string_view> involved) {
-  for (std::string_view key : involved) {
-    const std::string_view origin = resolved.origin(key);
-    if (was_given(resolved, key))
-      return origin.starts_with("--") ? place_of(resolved, key) : std::string(origin);
-  }
-  return "defaults";
-}
-
-// "24 or 32", or just the one that exists.
-std::string either(int64_t below, int64_t above) {
-  if (below < 1) return fmt::format("{}", above);
-  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
-}
-
-std::string nearest_divisors(int64_t whole, int64_t part) {
-  int64_t below = std::min(part, whole);
-  while (whole % below != 0) --below;
-  int64_t above = std::min(part, whole);
-  while (whole % above != 0) ++above;
-  return either(below, above);
-}
 
 void check_divides(const ResolvedConfig& resolved, std::string_view part_key, int64_t part,
                    std::string_view whole_key, int64_t whole) {
@@ -131,12 +103,6 @@ void check_name(const ResolvedConfig& resolved) {
 
 }  // namespace
 
-std::string place_of(const ResolvedConfig& resolved, std::string_view key) {
-  if (!was_given(resolved, key)) return std::string(key);
-  const std::string_view origin = resolved.origin(key);
-  return fmt::format("{}{} {}", origin, origin.starts_with("--") ? "" : ":", key);
-}
-
 void validate(const ResolvedConfig& resolved) {
   check_name(resolved);
   check_keys_of_family(resolved);
@@ -144,6 +110,7 @@ void validate(const ResolvedConfig& resolved) {
   check_images(resolved);
   check_data(resolved);
   check_batch(resolved);
+  validate_parallel(resolved);
 }
 
 }  // namespace tandem

@@ -139,12 +139,14 @@ Value Builder::conv2d(Value x, int64_t out, int64_t kernel, int64_t stride, std:
   return apply(Op::Conv2d, {x, weight}, {{"stride", stride}, {"pad", kernel / 2}});
 }
 
-Value Builder::batch_norm(Value x, std::string_view name, double eps, double momentum) {
+Value Builder::batch_norm(Value x, std::string_view name, double eps, double momentum, bool sync) {
   const auto in_scope = scope(name);
   const Shape channels({type(x).shape.last()});
   const Value gamma = param("weight", channels, "ones"), beta = param("bias", channels, "zeros");
   const Value mean = state("running_mean", channels, "zeros"), var = state("running_var", channels, "ones");
-  return apply(Op::BatchNorm, {x, gamma, beta, mean, var}, {{"eps", eps}, {"momentum", momentum}});
+  Attrs attrs{{"eps", eps}, {"momentum", momentum}};
+  if (sync) attrs.set("sync", int64_t{1});
+  return apply(Op::BatchNorm, {x, gamma, beta, mean, var}, std::move(attrs));
 }
 
 Value Builder::group_norm(Value x, int64_t groups, std::string_view name, double eps) {

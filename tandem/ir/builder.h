@@ -66,7 +66,9 @@ class Builder {
   Value swiglu(Value gate_up);
   Value reshape(Value x, Shape shape);
   Value conv2d(Value x, int64_t out, int64_t kernel, int64_t stride, std::string_view name);
-  Value batch_norm(Value x, std::string_view name, double eps = 1e-5, double momentum = 0.1);
+  // `sync`: over the micro-batches of all ranks of the data axis.
+  Value batch_norm(Value x, std::string_view name, double eps = 1e-5, double momentum = 0.1,
+                   bool sync = false);
   Value group_norm(Value x, int64_t groups, std::string_view name, double eps = 1e-5);
   Value max_pool(Value x, int64_t size, int64_t stride, int64_t pad);
   Value global_avg_pool(Value x);

@@ -30,20 +30,39 @@ int aliased_input(const Node& node, int index) {
     case Op::EmbeddingGrad:
     case Op::PositionGrad:
     case Op::Reshape:
+    case Op::View:
+    case Op::Join:
+    case Op::AllReduce:
+    case Op::Send:
     case Op::Rope:
     case Op::RopeGrad: return 0;
-    case Op::CrossEntropyGrad: return index == 0 ? 0 : -1;
+    case Op::CrossEntropyGrad:
+    case Op::VocabLossGrad: return index == 0 ? 0 : -1;
+    case Op::Zeros: return node.inputs.empty() ? -1 : 0;
+    case Op::AllGather:
+    case Op::ReduceScatter:
+    case Op::Copy: return node.inputs.size() > 1 ? 1 : -1;
+    case Op::BatchNormGradStats: return index == 0 ? -1 : index + 3;
     case Op::LinearCrossEntropyGrad: return index == 2 ? 4 : -1;
     case Op::LayerNormGrad:
     case Op::BatchNormGrad:
     case Op::GroupNormGrad: return index == 0 ? -1 : index + 4;
     case Op::RmsNormGrad: return index == 0 ? -1 : 4;
-    case Op::BatchNorm: return index < 3 ? -1 : index;  // running statistics
+    case Op::BatchNorm:
+    case Op::BatchNormApply: return index < 3 ? -1 : index;  // running statistics
     case Op::AdamW:
     case Op::Sgd: return index + 2;
     default: return -1;
   }
 }
+
+int64_t aliased_offset(const Node& node) {
+  return node.op == Op::View ? node.attrs.integer("begin") * dtype_bytes(node.outputs[0].dtype) : 0;
+}
+
+bool is_view(Op op) { return op == Op::Reshape || op == Op::View || op == Op::Join; }
+
+bool is_collective(Op op) { return op >= Op::AllGather && op <= Op::Recv; }
 
 int reusable_input(const Node& node, int index) {
   switch (node.op) {

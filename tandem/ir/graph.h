@@ -73,9 +73,14 @@ class Graph {
 // For output `index` of a node with this op and attributes: the input whose bytes it must share, or -1.
 int aliased_input(const Node& node, int index);
 
+// Where in that input's bytes the output begins: 0 for all but View.
+int64_t aliased_offset(const Node& node);
+
 // For output `index`: an input whose bytes it may take over if that input dies here, or -1.
 int reusable_input(const Node& node, int index);
 
-bool is_leaf(Op op);  // Input, Param or State
+bool is_leaf(Op op);        // Input, Param or State
+bool is_view(Op op);        // another look at the same bytes: no command
+bool is_collective(Op op);  // talks to other ranks
 
 }  // namespace tandem

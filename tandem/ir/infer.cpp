@@ -46,6 +46,10 @@ class Infer {
       case Op::RmsNormGrad: return {in_[0], in_[4]};
       case Op::BatchNorm: return {in_[0], channel_stats(0), channel_stats(0), in_[3], in_[4]};
       case Op::BatchNormInfer: return {in_[0]};
+      case Op::BatchNormStats: return {channel_pair(0)};
+      case Op::BatchNormApply: return {in_[0], channel_stats(0), channel_stats(0), in_[3], in_[4]};
+      case Op::BatchNormGradStats: return {channel_pair(0), in_[4], in_[5]};
+      case Op::BatchNormGradApply: return {in_[0]};
       case Op::BatchNormGrad:
       case Op::GroupNormGrad: return {in_[0], in_[5], in_[6]};
       case Op::GroupNorm: return group_norm();
@@ -73,6 +77,23 @@ class Infer {
                 to_string(target), shape(0));
         return {{in_[0].dtype, target}};
       }
+      case Op::View: {
+        const TensorType part{in_[0].dtype, parse_shape(attrs_.text("shape"))};
+        require(in_[0].shape.rank() == 1, "expected a flat buffer, found {}", shape(0));
+        require(attr("begin") >= 0 && attr("begin") + part.shape.elems() <= in_[0].shape.elems(),
+                "[{}, +{}) is outside {}", attr("begin"), part.shape.elems(), shape(0));
+        return {part};
+      }
+      case Op::Join: return {in_[0]};
+      case Op::Zeros:
+      case Op::Recv: return {{parse_dtype(attrs_.text("dtype")), parse_shape(attrs_.text("shape"))}};
+      case Op::AllGather: return {gathered()};
+      case Op::ReduceScatter: return {scattered()};
+      case Op::AllReduce:
+      case Op::Send: return {in_[0]};
+      case Op::Copy:
+        if (in_.size() > 1) same(0, 1);
+        return {in_[0]};
       case Op::Cast: return {{parse_dtype(attrs_.text("dtype")), in_[0].shape}};
       case Op::MaxPool2d: {
         const TensorType pooled = window(attr("size"), in_[0].shape.last());
@@ -90,6 +111,14 @@ class Infer {
       case Op::CrossEntropyGrad: return check_loss(0, 1), Types{in_[0], {DType::F64, Shape({2})}};
       case Op::LinearCrossEntropy: return {{DType::F64, Shape({2})}};
       case Op::LinearCrossEntropyGrad: return {in_[0], {DType::F64, Shape({2})}, in_[4]};
+      case Op::VocabParts:
+        return check_loss(0, 1), Types{{DType::F32, Shape({in_[0].shape.rows(), 4})}};
+      case Op::VocabLoss:
+        require(in_[0].shape == Shape({attr("size") * in_[1].shape.elems(), 4}),
+                "{} is not {} parts for {} targets", shape(0), attr("size"), in_[1].shape.elems());
+        return {{DType::F64, Shape({2})}};
+      case Op::VocabLossGrad: return check_loss(0, 1), Types{in_[0], {DType::F64, Shape({2})}};
+      case Op::SquareSums: return {{DType::F64, Shape({attr("num_slots") + 1 + in_[1].shape.elems()})}};
       case Op::GlobalNorm: return {{DType::F64, Shape({2})}};
       case Op::AdamW: return {in_.begin() + 2, in_.end()};
       case Op::Sgd: return {in_.begin() + 2, in_.end()};
@@ -120,6 +149,28 @@ class Infer {
   TensorType row_stats(size_t i) const { return {stats_dtype(in_[i].dtype), Shape({in_[i].shape.rows()})}; }
   TensorType channel_stats(size_t i) const {
     return {stats_dtype(in_[i].dtype), Shape({in_[i].shape.last()})};
+  }
+
+  TensorType channel_pair(size_t i) const {
+    return {stats_dtype(in_[i].dtype), Shape({2, in_[i].shape.last()})};
+  }
+  // The first dim grows or shrinks with the number of ranks; a destination says where, and in which type.
+  TensorType gathered() const {
+    std::vector<int64_t> dims = in_[0].shape.dims();
+    dims[0] *= attr("size");
+    return placed({in_[0].dtype, Shape(dims)});
+  }
+  TensorType scattered() const {
+    std::vector<int64_t> dims = in_[0].shape.dims();
+    require(dims[0] % attr("size") == 0, "{} ranks do not divide the first dim of {}", attr("size"),
+            shape(0));
+    dims[0] /= attr("size");
+    return placed({in_[0].dtype, Shape(dims)});
+  }
+  TensorType placed(const TensorType& result) const {
+    if (in_.size() < 2) return result;
+    require(in_[1].shape == result.shape, "destination {} is not {}", shape(1), to_string(result.shape));
+    return in_[1];
   }
 
   // Rows and columns of op(a) op(b), leading dims of both collapsed.

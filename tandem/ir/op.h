@@ -37,6 +37,13 @@ enum class Op : uint8_t {
                   //   -> y, mean[C], rstd[C], running_mean!, running_var!  over all but the last dim
   BatchNormInfer,  // x, gamma, beta, running_mean, running_var {eps} -> y
   BatchNormGrad,   // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta -> dx, dgamma!, dbeta!
+  // BatchNorm over the micro-batches of several ranks: statistics are gathered, or summed, in between.
+  BatchNormStats,      // x -> parts f32[2,C] = (mean, sum of squared distances from it) of this rank's rows
+  BatchNormApply,      // x, gamma, beta, running_mean, running_var, parts[size*2,C] {eps, momentum, size}
+                       //   -> y, mean[C], rstd[C], running_mean!, running_var!
+  BatchNormGradStats,  // dy, x, mean, rstd, acc_dgamma, acc_dbeta
+                       //   -> sums f32[2,C] = (sum of dy, sum of dy * normalised x), dgamma!, dbeta!
+  BatchNormGradApply,  // dy, x, gamma, mean, rstd, sums[2,C] {size} -> dx    sums over all ranks' rows
   GroupNorm,       // x[B,H,W,C], gamma, beta {eps, groups} -> y, mean[B*groups], rstd[B*groups]
   GroupNormGrad,   // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta {groups} -> dx, dgamma!, dbeta!
 
@@ -58,6 +65,9 @@ enum class Op : uint8_t {
   Concat,             // a, b, ... -> y              along the last dim
   Slice,              // x {begin, size} -> y        along the last dim
   Reshape,            // x {shape: "2,3"} -> y!       a view
+  View,               // x[n] {begin, shape} -> y!   a view of some elements of a flat buffer
+  Join,               // x[n], parts... -> x!        the flat buffer once its views have been written
+  Zeros,              // [dst] {dtype, shape} -> y (!)
   Cast,               // x {dtype} -> y
   MaxPool2d,          // x {size, stride, pad} -> y, argmax (i32, index inside the image)
   MaxPool2dGrad,      // dy, argmax {height, width} -> dx
@@ -65,8 +75,10 @@ enum class Op : uint8_t {
   GlobalAvgPoolGrad,  // dy {height, width} -> dx
 
   // --- embedding ------------------------------------------------------------------------------
-  Embedding,      // ids[B,T] i32, table[V,d] [, pos[T,d]] -> y[B,T,d]
-  EmbeddingGrad,  // acc[V,d], ids, dy -> acc!
+  // {first}, 0 by default: the table holds the ids from there on (a shard of the vocabulary); an id outside
+  // it reads zeros and gets no gradient. Each row's sum is made first, then added to the accumulator.
+  Embedding,      // ids[B,T] i32, table[V,d] [, pos[T,d]] {first} -> y[B,T,d]
+  EmbeddingGrad,  // acc[V,d], ids, dy {first} -> acc!
   PositionGrad,   // acc[T,d], dy[B,T,d] -> acc!
 
   // --- loss (targets i32, -1 = ignored; scale f32[1] = loss scale / tokens of the global batch) --
@@ -74,15 +86,33 @@ enum class Op : uint8_t {
   CrossEntropyGrad,        // logits[N,V], targets, scale -> dlogits!, stats      overwrites the logits
   LinearCrossEntropy,      // x, w, targets {chunk} -> stats
   LinearCrossEntropyGrad,  // x, w, targets, scale, acc_dw {chunk} -> dx, stats, dw!   chunk rows at a time
+  // The loss over a vocabulary that is split over ranks: each describes its columns, all parts are gathered
+  // (`size` of them, rank by rank), and each goes on with its own columns. A part is f32 (largest logit, sum
+  // of exp(logit - largest), the target's logit or -inf where it is not here, id of the largest).
+  VocabParts,     // logits[N,V], targets {first} -> parts f32[N,4]
+  VocabLoss,      // parts[size*N,4], targets {size} -> stats
+  VocabLossGrad,  // logits[N,V], targets, parts[size*N,4], scale {first, size} -> dlogits!, stats
 
   // --- optimizer (hyper f32[8], see kHyperLr; tensors come in groups, one group a parameter) ------
-  GlobalNorm,  // hyper, g... -> norm f64[2] = (norm of the unscaled gradients, 1 if finite else 0)
+  // The norm is made of one sum of squares per parameter ("slot"), so that it does not matter which rank
+  // holds which: sums are f64 (one per slot, number of pieces that are not finite, the statistics).
+  SquareSums,  // hyper, stats f64[k], g... {slots: "0,1,..", num_slots} -> sums f64[num_slots + 1 + k]
+  GlobalNorm,  // sums {num_slots} -> norm f64[2] = (norm of the unscaled gradients, 1 if finite else 0)
   AdamW,       // hyper, norm, (w, g, m, v [, master])... {masters, decay: "1,0,.."} -> (w!, g!, m!, v! [,
                // master!])...
   Sgd,         // hyper, norm, (w, g, m [, master])... {masters, decay} -> (w!, g!, m! [, master!])...
+
+  // --- collectives over the `size` ranks of a mesh `axis`, and copies between memories ---------------
+  // Parts are equal cuts of the first dim, one a rank. Given `dst`, the result is written there.
+  AllGather,      // x [, dst] {axis, size} -> y (!)             x may be this rank's part of dst
+  ReduceScatter,  // x [, dst] {axis, size, accumulate} -> y (!)  dst may be this rank's part of x
+  AllReduce,      // x {axis, size} -> x!
+  Send,           // x {axis, peer} -> x!                        peer: place on the axis
+  Recv,           // {axis, peer, dtype, shape} -> y
+  Copy,           // x [, dst] {to: "host" or "device"} -> y (!)
 };
 
-inline constexpr int kNumOps = static_cast<int>(Op::Sgd) + 1;
+inline constexpr int kNumOps = static_cast<int>(Op::Copy) + 1;
 
 // Slots of the `hyper` input. The optimizer ops skip the update where norm[1] is 0, and always leave the
 // gradients zeroed for the next step.

@@ -16,7 +16,8 @@ class Storage {
     for (int32_t id = 0; id < graph.num_nodes(); ++id) {
       const Node& node = graph.node(id);
       for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) {
-        const int input = aliased_input(node, i);
+        // A view of part of a buffer is written apart from the others; Join brings them together again.
+        const int input = node.op == Op::View ? -1 : aliased_input(node, i);
         storage_[{id, i}] = input >= 0 ? storage_.at(node.inputs[static_cast<size_t>(input)]) : next_++;
       }
     }
@@ -66,7 +67,7 @@ void verify(const Graph& graph, std::string_view where) {
                    "after {}: %{} {} reads %{}, whose bytes %{} has overwritten", where, id, op_name(node.op),
                    input.node, it->second.node);
     }
-    if (node.op == Op::Reshape) continue;  // a view: the bytes stay what they are
+    if (node.op == Op::Reshape || node.op == Op::Send) continue;  // the bytes stay what they are
     for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) {
       if (aliased_input(node, i) >= 0) current[storage.of({id, i})] = {id, i};
     }

@@ -8,8 +8,8 @@ namespace tandem {
 namespace {
 
 Value norm(Builder& b, const ModelConfig& config, Value x, std::string_view name) {
-  return config.norm == ImageNorm::Batch ? b.batch_norm(x, name, config.norm_eps)
-                                         : b.group_norm(x, config.groups, name, config.norm_eps);
+  if (config.norm == ImageNorm::Group) return b.group_norm(x, config.groups, name, config.norm_eps);
+  return b.batch_norm(x, name, config.norm_eps, /*momentum=*/0.1, config.norm == ImageNorm::Sync);
 }
 
 Value basic_block(Builder& b, const ModelConfig& config, Value x, int64_t channels, int64_t stride) {

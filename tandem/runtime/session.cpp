@@ -28,13 +28,23 @@ ChooseKernel choose_from(const KernelRegistry& registry, int num_threads) {
   };
 }
 
-Session::Session(CompiledStep step, const KernelRegistry& registry, ThreadPool& pool)
-    : step_(std::move(step)), pool_(pool), stream_(pool) {
+Session::Session(CompiledStep step, const KernelRegistry& registry, ThreadPool& pool,
+                 const Communicators* comms)
+    : step_(std::move(step)), pool_(pool), stream_(pool), comms_(comms) {
   for (size_t i = 0; i < kNumArenas; ++i) arenas_[i] = HostArena(step_.sizes[i], pool);
   pass_ = bind(step_.pass, registry);
   update_ = bind(step_.update, registry);
   eval_ = bind(step_.eval, registry);
+  gather_ = bind(step_.gather, registry);
+  for (const auto* list : {&pass_, &update_, &eval_, &gather_}) {
+    for (const BoundCommand& item : *list) {
+      auto& stream = streams_[static_cast<size_t>(item.command->stream)];
+      if (item.command->stream != kComputeStream && !stream) stream = std::make_unique<TaskStream>();
+    }
+  }
 }
+
+Session::~Session() = default;
 
 std::byte* Session::address(const Slice& slice) const {
   const HostArena& arena = arenas_[static_cast<size_t>(slice.arena)];
@@ -48,7 +58,17 @@ std::vector<Session::BoundCommand> Session::bind(const Executable& executable,
   std::vector<BoundCommand> bound;
   bound.reserve(executable.commands.size());
   for (const Command& command : executable.commands) {
-    BoundCommand item{&registry.by_name(command.kernel), {}, {}, &command};
+    BoundCommand item{nullptr, nullptr, {}, {}, {}, &command, bound.size()};
+    if (is_collective(command.op)) {
+      const Axis axis = parse_axis(command.attrs.text("axis"));
+      item.comm = comms_ == nullptr ? nullptr : comms_->get(axis);
+      item.label =
+          command.block == kNoBlock ? std::string("outside blocks") : fmt::format("blocks.{}", command.block);
+      TANDEM_CHECK(item.comm != nullptr, "{} over the {} axis, which has no communicator", command.kernel,
+                   axis_name(axis));
+    } else {
+      item.kernel = &registry.by_name(command.kernel);
+    }
     for (const Slice& slice : command.in) item.in.push_back({address(slice), slice.type});
     for (const Slice& slice : command.out) item.out.push_back({address(slice), slice.type});
     TANDEM_CHECK(command.workspace_bytes <= allocated_bytes(Arena::Workspace), "workspace of {}",
@@ -58,24 +78,94 @@ std::vector<Session::BoundCommand> Session::bind(const Executable& executable,
   return bound;
 }
 
-void Session::run(const std::vector<BoundCommand>& commands) {
+namespace {
+
+std::span<std::byte> bytes_of(const TensorArg& arg) {
+  return {static_cast<std::byte*>(arg.data), static_cast<size_t>(arg.type.bytes())};
+}
+
+void run_collective(Communicator& comm, const Command& command, std::span<const TensorArg> in,
+                    std::span<const TensorArg> out, std::string_view label) {
+  switch (command.op) {
+    case Op::AllGather: comm.all_gather(bytes_of(in[0]), bytes_of(out[0]), label); return;
+    case Op::ReduceScatter:
+      comm.reduce_scatter(bytes_of(in[0]), in[0].type.dtype, bytes_of(out[0]), out[0].type.dtype,
+                          command.attrs.integer("accumulate") != 0, label);
+      return;
+    case Op::AllReduce: comm.all_reduce(bytes_of(out[0]), out[0].type.dtype, label); return;
+    case Op::Send: comm.send(bytes_of(in[0]), static_cast<int>(command.attrs.integer("peer")), label); return;
+    case Op::Recv:
+      comm.recv(bytes_of(out[0]), static_cast<int>(command.attrs.integer("peer")), label);
+      return;
+    default: TANDEM_CHECK(false, "{} is no collective", op_name(command.op));
+  }
+}
+
+}  // namespace
+
+void Session::execute(const BoundCommand& item, Stream& stream) {
   using Clock = std::chrono::steady_clock;
-  for (size_t i = 0; i < commands.size(); ++i) {
-    const BoundCommand& item = commands[i];
+  const Clock::time_point start = observer_ ? Clock::now() : Clock::time_point();
+  if (item.comm != nullptr) {
+    run_collective(*item.comm, *item.command, item.in, item.out, item.label);
+  } else {
     const KernelArgs args{item.in,
                           item.out,
                           item.command->attrs,
                           {arenas_[static_cast<size_t>(Arena::Workspace)].data(),
                            static_cast<size_t>(item.command->workspace_bytes)}};
-    if (!observer_) {
-      item.kernel->run(args, stream_);
+    item.kernel->run(args, stream);
+  }
+  if (!observer_) return;
+  const auto end = Clock::now();
+  const std::lock_guard lock(observer_mutex_);
+  observer_(*item.command, item.index, std::chrono::duration<double>(start.time_since_epoch()).count(),
+            std::chrono::duration<double>(end - start).count());
+}
+
+void Session::run(const std::vector<BoundCommand>& commands) {
+  try {
+    run_streams(commands);
+  } catch (...) {
+    abort_peers();  // so that no stream waits for a peer that will not come
+    throw;
+  }
+}
+
+void Session::abort_peers() const {
+  if (comms_ == nullptr) return;
+  for (const auto& comm : comms_->axes) {
+    if (comm) comm->abort("this rank failed");
+  }
+}
+
+void Session::run_streams(const std::vector<BoundCommand>& commands) {
+  std::vector<TaskStream::Ticket> tickets(commands.size());
+  const auto wait_for = [&](int32_t earlier) {
+    const auto index = static_cast<size_t>(earlier);
+    streams_[static_cast<size_t>(commands[index].command->stream)]->wait(tickets[index]);
+  };
+  for (const BoundCommand& item : commands) {
+    const auto& stream = streams_[static_cast<size_t>(item.command->stream)];
+    if (!stream) {
+      for (int32_t earlier : item.command->waits) wait_for(earlier);
+      execute(item, stream_);
       continue;
     }
-    const auto start = Clock::now();
-    item.kernel->run(args, stream_);
-    const auto end = Clock::now();
-    observer_(*item.command, i, std::chrono::duration<double>(start.time_since_epoch()).count(),
-              std::chrono::duration<double>(end - start).count());
+    // The command's own stream does the waiting; tickets of what it waits for are there already.
+    std::vector<std::pair<TaskStream*, TaskStream::Ticket>> before;
+    for (int32_t earlier : item.command->waits) {
+      const auto index = static_cast<size_t>(earlier);
+      before.emplace_back(streams_[static_cast<size_t>(commands[index].command->stream)].get(),
+                          tickets[index]);
+    }
+    tickets[item.index] = stream->submit([this, &item, before = std::move(before)] {
+      for (const auto& [other, ticket] : before) other->wait(ticket);
+      execute(item, copy_stream_);
+    });
+  }
+  for (const auto& stream : streams_) {
+    if (stream) stream->wait_all();
   }
 }
 
@@ -102,24 +192,33 @@ void Session::zero_gradients() {
 
 void Session::initialize(uint64_t seed) {
   for (const Persistent& item : step_.persistents) {
-    std::string_view key = item.name;
-    if (key.starts_with(kMasterPrefix)) {
-      key.remove_prefix(kMasterPrefix.size());
-    } else if (step_.find(std::string(kMasterPrefix) + item.name) != nullptr) {
-      continue;  // rounded from the master below
-    }
-    fill_initial(buffer(item), item.slice.type, item.init, seed, key, pool_);
+    const std::span<std::byte> bytes = buffer(item);
+    // What no piece covers is padding, and stays zero.
+    if (item.pieces.size() > 1) std::memset(bytes.data(), 0, bytes.size());
+    for (const Piece& piece : item.pieces) fill_initial(bytes, item.slice.type.dtype, piece, seed, pool_);
   }
   refresh_weights();
+}
+
+// Where in the weights the master's part begins: they are of one size, or the master is this rank's part.
+size_t Session::round_begin(const Persistent& weights, const Persistent& master) const {
+  const int64_t part = master.slice.type.shape.elems();
+  if (weights.slice.type.shape.elems() == part) return 0;
+  return static_cast<size_t>(step_.position.data * part * dtype_bytes(weights.slice.type.dtype));
 }
 
 void Session::refresh_weights() {
   for (const Persistent& item : step_.persistents) {
     if (!item.name.starts_with(kMasterPrefix)) continue;
-    const Persistent* weights = step_.find(std::string_view(item.name).substr(kMasterPrefix.size()));
+    const std::string name = item.name.substr(kMasterPrefix.size());
+    const Persistent* weights = step_.find(name);
+    if (weights == nullptr) weights = step_.find("weights:" + name);
     TANDEM_CHECK(weights != nullptr, "{} has no weights", item.name);
-    round_to(buffer(*weights), weights->slice.type.dtype, buffer(item), pool_);
+    const DType dtype = weights->slice.type.dtype;
+    const auto bytes = static_cast<size_t>(item.slice.type.shape.elems() * dtype_bytes(dtype));
+    round_to(buffer(*weights).subspan(round_begin(*weights, item), bytes), dtype, buffer(item), pool_);
   }
+  run(gather_);
 }
 
 }  // namespace tandem

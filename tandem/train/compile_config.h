@@ -8,9 +8,12 @@
 
 namespace tandem {
 
-int thread_count(const Config& config);  // config.threads, or all cores
+// config.threads, or this rank's share of the cores.
+int thread_count(const Config& config, int ranks_here = 1);
 
-CompileOptions compile_options(const Config& config, const Backend& backend);
+// For the rank at a place of the config's mesh. On `ranks_here` ranks of this machine.
+CompileOptions compile_options(const Config& config, const Backend& backend, const MeshPosition& at = {},
+                               int ranks_here = 1);
 CompiledStep compile_config(const Config& config, CompileOptions options,
                             const BuildModel& model = build_model);
 
@@ -24,10 +27,10 @@ struct HostLayout {
 };
 HostLayout host_layout(const Config& config, const CompiledStep& step);
 
-int64_t memory_limit(const Config& config);  // memory.limit, or what the machine has
+int64_t memory_limit(const Config& config, int ranks_here = 1);  // memory.limit, or a share of the machine's
 
 // Throws PlanError naming the cheapest change that fits when the plan is over the limit.
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
-                 const BuildModel& model = build_model);
+                 const BuildModel& model = build_model, int ranks_here = 1);
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 
 #include "tandem/data/loader.h"
 #include "tandem/runtime/session.h"
+#include "tandem/train/world.h"
 
 namespace tandem {
 
@@ -14,10 +15,19 @@ struct EvalResult {
   int64_t targets = 0;
 };
 
-// Copies one micro-batch into the inputs of an executable.
-void write_batch(Session& session, const Executable& executable, const MicroBatch& batch);
+inline constexpr int64_t kOneMicroBatch = -1;
 
-// The first `samples` of the set, rounded up to whole micro-batches; 0 = all of it.
-EvalResult evaluate(Session& session, Loader& loader, int64_t samples, int64_t micro_batch);
+// Copies a micro-batch into the inputs of an executable: "tokens", or "tokens.<place>" of a pipeline's.
+void write_batch(Session& session, const Executable& executable, const MicroBatch& batch,
+                 int64_t place = kOneMicroBatch);
+
+// Writes an input that only some ranks' executables have.
+void write_if_there(Session& session, const Executable& executable, std::string_view input,
+                    std::span<const std::byte> bytes);
+
+// The first `samples` of the set, rounded up to whole micro-batches of every rank; 0 = all of it. All ranks
+// call it together.
+EvalResult evaluate(Session& session, Loader& loader, int64_t samples, int64_t micro_batch,
+                    const World& world = {});
 
 }  // namespace tandem

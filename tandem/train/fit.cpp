@@ -7,6 +7,7 @@
 #include "tandem/base/system.h"
 #include "tandem/base/units.h"
 #include "tandem/compile/recompute.h"
+#include "tandem/config/mesh.h"
 #include "tandem/train/compile_config.h"
 
 namespace tandem {
@@ -22,14 +23,15 @@ struct Need {
 // smaller micro-batches (less efficient products), and their combinations.
 class Search {
  public:
-  Search(const Config& config, const Backend& backend, const BuildModel& model)
-      : config_(config), backend_(backend), model_(model) {
+  Search(const Config& config, const Backend& backend, const BuildModel& model, const CompiledStep& step,
+         int ranks_here)
+      : config_(config), backend_(backend), model_(model), at_(step.position), ranks_here_(ranks_here) {
     recomputes_ = {config.memory.recompute};
     for (const Recompute& choice : recompute_candidates(num_blocks(model(config.model, 1)))) {
       if (choice != config.memory.recompute) recomputes_.push_back(choice);
     }
     for (int64_t size = config.train.micro_batch; size >= 1; --size) {
-      if (config.train.batch % (size * config.parallel.data) == 0) sizes_.push_back(size);
+      if (suits_mesh(config, size)) sizes_.push_back(size);
     }
   }
 
@@ -63,7 +65,8 @@ class Search {
     Config config = config_;
     config.train.micro_batch = size;
     config.memory.recompute = choice;
-    const CompiledStep step = compile_config(config, compile_options(config, backend_), model_);
+    const CompiledStep step =
+        compile_config(config, compile_options(config, backend_, at_, ranks_here_), model_);
     const int64_t total = total_bytes(step.sizes);
     return {total, total - host_layout(config, step).staging};
   }
@@ -80,22 +83,24 @@ class Search {
   const Config& config_;
   const Backend& backend_;
   const BuildModel& model_;
+  const MeshPosition at_;
+  const int ranks_here_;
   std::vector<Recompute> recomputes_;  // the config's own first, then the others, cheap ones first
   std::vector<int64_t> sizes_;         // of micro-batches, likewise
 };
 
 }  // namespace
 
-int64_t memory_limit(const Config& config) {
-  return config.memory.limit > 0 ? config.memory.limit : total_memory_bytes();
+int64_t memory_limit(const Config& config, int ranks_here) {
+  return config.memory.limit > 0 ? config.memory.limit : total_memory_bytes() / ranks_here;
 }
 
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
-                 const BuildModel& model) {
-  const int64_t limit = memory_limit(config), needed = total_bytes(step.sizes);
+                 const BuildModel& model, int ranks_here) {
+  const int64_t limit = memory_limit(config, ranks_here), needed = total_bytes(step.sizes);
   if (needed <= limit) return;
   const std::string source = config.memory.limit > 0 ? "memory.limit" : "this machine's memory";
-  const Search search(config, backend, model);
+  const Search search(config, backend, model, step, ranks_here);
   if (const auto change = search.cheapest(limit)) {
     throw PlanError("memory: the plan needs {} but {} is {}; the cheapest change that fits is {} ({})",
                     format_bytes(needed), source, format_bytes(limit), change->flags,

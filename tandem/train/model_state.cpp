@@ -6,60 +6,95 @@
 namespace tandem {
 namespace {
 
+template <typename View, typename Span>
+View piece_view(const Persistent& buffer, const Piece& piece, Span bytes) {
+  const DType dtype = buffer.slice.type.dtype;
+  const auto elem = static_cast<size_t>(dtype_bytes(dtype));
+  const auto begin = static_cast<size_t>(piece.offset) * elem;
+  const auto size = static_cast<size_t>(piece.box.elems()) * elem;
+  return {piece.tensor, dtype, piece.shape, piece.box, bytes.subspan(begin, size)};
+}
+
 std::vector<TensorTarget> targets(Session& session) {
   std::vector<TensorTarget> list;
-  for (const StateTensor& tensor : state_tensors(session.step())) {
-    const TensorType& type = tensor.buffer->slice.type;
-    list.push_back({tensor.name, type.dtype, type.shape, session.buffer(*tensor.buffer)});
+  for (const Persistent* buffer : saved_buffers(session.step())) {
+    for (const Piece& piece : buffer->pieces)
+      list.push_back(piece_view<TensorTarget>(*buffer, piece, session.buffer(*buffer)));
+  }
+  return list;
+}
+
+// Every tensor that a checkpoint of this model holds, whichever ranks hold it.
+std::vector<LogicalTensor> all_tensors(const CompiledStep& step) {
+  bool moment1 = false, moment2 = false;
+  for (const Persistent& item : step.persistents) {
+    moment1 = moment1 || item.name.starts_with("moment1:");
+    moment2 = moment2 || item.name.starts_with("moment2:");
+  }
+  std::vector<LogicalTensor> list;
+  for (const ModelTensor& tensor : step.tensors) {
+    list.push_back({tensor.name, DType::F32, tensor.shape});
+    if (!tensor.trained) continue;
+    if (moment1) list.push_back({"moment1:" + tensor.name, DType::F32, tensor.shape});
+    if (moment2) list.push_back({"moment2:" + tensor.name, DType::F32, tensor.shape});
   }
   return list;
 }
 
 }  // namespace
 
-std::vector<StateTensor> state_tensors(const CompiledStep& step) {
-  std::vector<StateTensor> tensors;
+std::vector<const Persistent*> saved_buffers(const CompiledStep& step) {
+  constexpr std::string_view kWeights = "weights:";
+  std::vector<const Persistent*> buffers;
   for (const Persistent& item : step.persistents) {
     if (item.slice.arena == Arena::Gradients) continue;
-    if (item.slice.arena == Arena::Weights && step.find(std::string(kMasterPrefix) + item.name) != nullptr)
-      continue;
-    const bool master = item.name.starts_with(kMasterPrefix);
-    tensors.push_back({master ? item.name.substr(kMasterPrefix.size()) : item.name, &item});
+    std::string_view weights = item.name;  // of a parameter, or of a unit
+    if (weights.starts_with(kWeights)) weights.remove_prefix(kWeights.size());
+    if (step.find(std::string(kMasterPrefix) + std::string(weights)) != nullptr) continue;
+    buffers.push_back(&item);
   }
-  return tensors;
+  return buffers;
 }
 
 std::vector<TensorView> state_views(const Session& session) {
   std::vector<TensorView> views;
-  for (const StateTensor& tensor : state_tensors(session.step())) {
-    const TensorType& type = tensor.buffer->slice.type;
-    views.push_back({tensor.name, type.dtype, type.shape, session.buffer(*tensor.buffer)});
+  for (const Persistent* buffer : saved_buffers(session.step())) {
+    for (const Piece& piece : buffer->pieces) {
+      if (!piece.owned) continue;
+      views.push_back(
+          piece_view<TensorView>(*buffer, piece, std::span<const std::byte>(session.buffer(*buffer))));
+    }
   }
   return views;
 }
 
 int64_t state_staging_bytes(const CompiledStep& step) {
   std::vector<TensorView> views;
-  for (const StateTensor& tensor : state_tensors(step)) {
-    const TensorType& type = tensor.buffer->slice.type;
+  for (const Persistent* buffer : saved_buffers(step)) {
     // Only the sizes are read.
-    views.push_back({tensor.name,
-                     type.dtype,
-                     type.shape,
-                     {static_cast<const std::byte*>(nullptr), static_cast<size_t>(type.bytes())}});
+    const std::span<const std::byte> sized(static_cast<const std::byte*>(nullptr),
+                                           static_cast<size_t>(buffer->slice.type.bytes()));
+    for (const Piece& piece : buffer->pieces) {
+      if (piece.owned) views.push_back(piece_view<TensorView>(*buffer, piece, sized));
+    }
   }
   return staging_bytes(views);
 }
 
-Latest restore_latest(Session& session, const std::filesystem::path& folder) {
-  Latest latest = load_latest(folder, targets(session), &session.pool());
+Latest restore_latest(Session& session, const std::filesystem::path& folder, const World& world) {
+  LoadGroup group;
+  group.rank = world.at().rank();
+  group.all = [&](bool mine) { return world.all(mine, "checkpoint"); };
+  group.from_rank_0 = [&](const std::string& text) { return world.from_lead(text, "checkpoint"); };
+  Latest latest = load_latest(folder, targets(session), &session.pool(), Match::Exact,
+                              all_tensors(session.step()), world.size() > 1 ? &group : nullptr);
   if (latest.manifest) session.refresh_weights();
   return latest;
 }
 
 Manifest restore(Session& session, const std::filesystem::path& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
-  load(manifest, targets(session), &session.pool());
+  load(manifest, targets(session), &session.pool(), Match::Exact, all_tensors(session.step()));
   session.refresh_weights();
   return manifest;
 }

@@ -1,8 +1,10 @@
 // What of a session belongs into a checkpoint, and back. A parameter is saved under its own name in fp32,
 // from its master copy where there is one, so that a checkpoint fits any precision; optimizer state and
-// running statistics go with it; gradients are zero between steps and are not saved.
+// running statistics go with it; gradients are zero between steps and are not saved. Each rank writes the
+// pieces it owns and reads all it holds: a checkpoint fits any mesh and strategy.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -11,25 +13,24 @@
 #include "tandem/checkpoint/writer.h"
 #include "tandem/compile/executable.h"
 #include "tandem/runtime/session.h"
+#include "tandem/train/world.h"
 
 namespace tandem {
 
-struct StateTensor {
-  std::string name;  // in the checkpoint
-  const Persistent* buffer;
-};
-std::vector<StateTensor> state_tensors(const CompiledStep& step);
+// The persistent buffers whose pieces are saved.
+std::vector<const Persistent*> saved_buffers(const CompiledStep& step);
 
-// Bytes of a staging copy of the state, for the host arena.
+// Bytes of a staging copy of what this rank writes, for the host arena.
 int64_t state_staging_bytes(const CompiledStep& step);
 
-std::vector<TensorView> state_views(const Session& session);
+std::vector<TensorView> state_views(const Session& session);  // what this rank writes
 
-// The newest good checkpoint of a folder, or the one at a path, loaded into a training session.
-Latest restore_latest(Session& session, const std::filesystem::path& folder);
+// The newest good checkpoint of a folder, or the one at a path, loaded into a training session. All ranks
+// call it together.
+Latest restore_latest(Session& session, const std::filesystem::path& folder, const World& world);
 Manifest restore(Session& session, const std::filesystem::path& checkpoint);
 
-// Weights only, into a forward-only session of any precision.
+// Weights only, into a forward-only session of any precision on one rank.
 void load_weights(Session& session, const Manifest& manifest);
 
 }  // namespace tandem

@@ -19,9 +19,11 @@ SampleSpec sample_spec(const ModelConfig& model) {
   return spec;
 }
 
-LoaderOptions train_loader_options(const Config& config) {
+LoaderOptions train_loader_options(const Config& config, const MeshPosition& at) {
   LoaderOptions options;
   options.pass = Pass::Shuffled;
+  options.rank = at.data;
+  options.world_size = at.shape.data;
   options.global_batch = config.train.batch;
   options.micro_batch = config.train.micro_batch;
   options.workers = config.data.workers;
@@ -30,10 +32,12 @@ LoaderOptions train_loader_options(const Config& config) {
   return options;
 }
 
-LoaderOptions eval_loader_options(const Config& config) {
+LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at) {
   LoaderOptions options;
   options.pass = Pass::Once;
-  options.global_batch = config.train.micro_batch;
+  options.rank = at.data;
+  options.world_size = at.shape.data;
+  options.global_batch = config.train.micro_batch * at.shape.data;
   options.micro_batch = config.train.micro_batch;
   return options;
 }

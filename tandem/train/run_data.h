@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "tandem/base/mesh.h"
 #include "tandem/config/config.h"
 #include "tandem/data/dataset.h"
 #include "tandem/data/loader.h"
@@ -11,8 +12,9 @@ namespace tandem {
 
 SampleSpec sample_spec(const ModelConfig& model);  // what a model takes
 
-LoaderOptions train_loader_options(const Config& config);
-LoaderOptions eval_loader_options(const Config& config);
+// For a rank: its share of every global batch.
+LoaderOptions train_loader_options(const Config& config, const MeshPosition& at = {});
+LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at = {});
 
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split);
 

@@ -21,8 +21,11 @@ ResumeFrom parse_resume(const std::string& text) {
   return {ResumeFrom::Kind::Path, text};
 }
 
-RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : path_(std::move(path)) {
+RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "runs/a/"
+}
+
+RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirectory(std::move(path)) {
   try {
     if (resume.kind == ResumeFrom::Kind::None && fs::exists(path_) && !fs::is_empty(path_)) {
       int number = 1;

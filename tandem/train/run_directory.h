@@ -20,6 +20,8 @@ class RunDirectory {
   // Starting over (Kind::None) moves an earlier run of that name aside, to <dir>.1, .2, ...: nothing is lost.
   RunDirectory(std::filesystem::path path, const ResumeFrom& resume);
 
+  explicit RunDirectory(std::filesystem::path path);  // one that another rank has made
+
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   const std::filesystem::path& moved_to() const { return moved_to_; }  // empty if nothing was moved

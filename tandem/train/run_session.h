@@ -10,13 +10,15 @@
 #include "tandem/runtime/session.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/step_runner.h"
+#include "tandem/train/world.h"
 
 namespace tandem {
 
 class RunSession {
  public:
   // Throws PlanError when the plan does not fit, before any memory is taken. Weights are not initialised.
-  RunSession(const Config& config, const Backend& backend, const BuildModel& model = build_model);
+  // `world` outlives it.
+  RunSession(const Config& config, const Backend& backend, const BuildModel& model, const World& world);
 
   Session& session() { return session_; }
   Loader& loader() { return loader_; }

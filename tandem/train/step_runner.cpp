@@ -1,44 +1,67 @@
 #include "tandem/train/step_runner.h"
 
+#include "tandem/compile/update_graph.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/lr_schedule.h"
 
 namespace tandem {
 
-StepRunner::StepRunner(const Config& config, Session& session, Loader& loader)
-    : config_(config), session_(session), loader_(loader), scaler_(config.train, config.precision) {}
+StepRunner::StepRunner(const Config& config, Session& session, Loader& loader, bool counts_loss)
+    : config_(config),
+      session_(session),
+      loader_(loader),
+      scaler_(config.train, config.precision),
+      counts_loss_(counts_loss) {}
 
-StepResult StepRunner::run(int64_t step) {
-  const Executable& pass = session_.step().pass;
-  StepResult result;
-  // The whole batch's number of targets weighs every pass, so that accumulated gradients are those of the
-  // batch in one piece, however unevenly targets are spread over it.
-  result.targets = loader_.valid_targets(loader_.position(), config_.train.batch);
-  const float scale =
-      static_cast<float>(scaler_.scale() / static_cast<double>(std::max<int64_t>(1, result.targets)));
-  double nll = 0, correct = 0;
+// A pipeline rank runs all micro-batches of the step in one pass, others one micro-batch a pass.
+void StepRunner::run_passes(float scale, StepResult& result, std::span<double> stats) {
+  const CompiledStep& step = session_.step();
+  const Executable& pass = step.pass;
   for (int64_t i = 0; i < config_.accumulation(); ++i) {
     const MicroBatch batch = loader_.next();
     result.data_wait_s += batch.wait_s;
     result.epoch = batch.epoch;
-    write_batch(session_, pass, batch);
-    session_.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
+    const int64_t place = step.position.shape.pipeline > 1 ? i : kOneMicroBatch;
+    write_batch(session_, pass, batch, place);
+    if (i + 1 < step.micro_batches) continue;
+    write_if_there(session_, pass, "scale", std::as_bytes(std::span(&scale, 1)));
     session_.run_pass();
-    const auto* stats = reinterpret_cast<const double*>(session_.read(pass, "stats").data());
-    nll += stats[0];
-    correct += stats[1];
+    for (const Binding& output : pass.outputs) {
+      if (!output.name.starts_with("stats")) continue;
+      const auto* found = reinterpret_cast<const double*>(session_.read(pass, output.name).data());
+      stats[kStatLoss] += found[0];
+      stats[kStatCorrect] += found[1];
+    }
   }
+}
+
+StepResult StepRunner::run(int64_t step, bool stop) {
+  StepResult result;
+  // The whole batch's number of targets weighs every pass, so that accumulated gradients are those of the
+  // batch in one piece, however unevenly targets are spread over it.
+  result.targets = loader_.valid_targets(loader_.position(), config_.train.batch);
+  const auto targets = static_cast<double>(std::max<int64_t>(1, result.targets));
+  const auto scale = static_cast<float>(scaler_.scale() / targets);
+  double stats[kNumStats] = {};
+  run_passes(scale, result, stats);
+  if (!counts_loss_) stats[kStatLoss] = stats[kStatCorrect] = 0;
+  stats[kStatStop] = stop ? 1 : 0;
+
+  const Executable& update = session_.step().update;
+  session_.write(update, "stats", std::as_bytes(std::span(stats)));
   write_hyper(step);
   session_.run_update();
-  const auto* norm = reinterpret_cast<const double*>(session_.read(session_.step().update, "norm").data());
+  const auto* norm = reinterpret_cast<const double*>(session_.read(update, "norm").data());
   result.grad_norm = norm[0];
   result.applied = norm[1] != 0;
   result.loss_scale = scaler_.scale();
   if (result.applied) ++updates_;
   scaler_.update(result.applied);
-  const auto targets = static_cast<double>(std::max<int64_t>(1, result.targets));
-  result.loss = nll / targets;
-  result.accuracy = correct / targets;
+  const std::span<const std::byte> sums = session_.read(update, "sums");
+  const auto* totals = reinterpret_cast<const double*>(sums.data() + sums.size()) - kNumStats;
+  result.loss = totals[kStatLoss] / targets;
+  result.accuracy = totals[kStatCorrect] / targets;
+  result.stop = totals[kStatStop] != 0;
   return result;
 }
 

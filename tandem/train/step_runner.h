@@ -18,25 +18,30 @@ struct StepResult {
   int64_t epoch = 0;
   double data_wait_s = 0;
   double loss_scale = 1;  // used by this step
+  bool stop = false;      // some rank was asked to stop
 };
 
 class StepRunner {
  public:
-  StepRunner(const Config& config, Session& session, Loader& loader);
+  // `counts_loss`: this rank's statistics enter the sum over all ranks.
+  StepRunner(const Config& config, Session& session, Loader& loader, bool counts_loss = true);
 
-  StepResult run(int64_t step);  // steps count from 1
+  // Steps count from 1. All ranks learn in the same step that one of them is to stop.
+  StepResult run(int64_t step, bool stop = false);
 
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
   LossScaler& scaler() { return scaler_; }
 
  private:
+  void run_passes(float scale, StepResult& result, std::span<double> stats);
   void write_hyper(int64_t step);
 
   const Config& config_;
   Session& session_;
   Loader& loader_;
   LossScaler scaler_;
+  bool counts_loss_;
   int64_t updates_ = 0;  // applied so far: Adam's bias correction counts these, not skipped steps
 };
 

@@ -12,15 +12,15 @@
 #include "tandem/compile/recompute.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/config/print.h"
-#include "tandem/metrics/event_log.h"
-#include "tandem/metrics/metrics_log.h"
-#include "tandem/metrics/progress.h"
 #include "tandem/metrics/summary.h"
+#include "tandem/train/device_threads.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/interrupt.h"
+#include "tandem/train/journal.h"
 #include "tandem/train/lr_schedule.h"
 #include "tandem/train/model_state.h"
 #include "tandem/train/run_session.h"
+#include "tandem/train/world.h"
 
 namespace tandem {
 namespace {
@@ -31,43 +31,47 @@ double now_s() {
 
 class Trainer {
  public:
-  Trainer(const Config& config, const Backend& backend, const TrainOptions& options)
-      : config_(config),
+  Trainer(const Config& config, const Backend& backend, const TrainOptions& options, const World& world,
+          const InterruptListener& interrupt)
+      : interrupt_(interrupt),
+        config_(config),
         backend_(backend),
         options_(options),
-        run_(config, backend, options.model),
+        world_(world),
+        run_(config, backend, options.model, world),
         session_(run_.session()),
         loader_(run_.loader()),
         runner_(run_.runner()),
         restored_(restore_state()),
-        directory_(options.run_dir, options.resume),
-        events_(directory_.path()) {}
+        directory_(make_directory()) {
+    if (world.leads()) journal_.emplace(directory_.path());
+  }
 
   ExitCode run() {
-    directory_.write_config(config_);
-    directory_.write_plan(session_.step());
+    if (world_.leads()) {
+      directory_.write_config(config_);
+      directory_.write_plan(session_.step());
+    }
     const int64_t resumed = start_state();
     if (resumed >= config_.train.steps) {
-      std::fprintf(
-          stderr, "%s\n",
+      journal_->message(
           fmt::format("{}: already trained to step {}; raise train.steps to go on, or start over with "
                       "--resume-from-checkpoint none",
-                      directory_.path().string(), resumed)
-              .c_str());
+                      directory_.path().string(), resumed));
       // Killed after its last checkpoint and before its end.
-      if (!std::filesystem::exists(directory_.path() / "summary.json")) finish();
+      if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json")) finish();
       return ExitCode::Done;
     }
-    MetricsLog metrics(directory_.path(), {.jsonl = config_.log.jsonl, .csv = config_.log.csv}, resumed);
+    journal_->begin_steps(config_, resumed);
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
-                            &session_.pool());
-    Progress progress(config_.train.steps);
-    announce(progress, resumed);
-    std::filesystem::remove(directory_.path() / "summary.json");  // of a shorter run
+                            &session_.pool(), save_group());
+    world_.barrier("checkpoints folder");  // rank 0 has cleared it
+    announce(resumed);
+    if (world_.leads()) std::filesystem::remove(directory_.path() / "summary.json");  // of a shorter run
     // Going back to an older checkpoint makes it the newest: whatever happens next, `latest` is on this
     // branch.
     if (options_.resume.kind == ResumeFrom::Kind::Path) save(writer, last_, /*may_be_async=*/false);
-    if (interrupt_.signal() != 0) return interrupted(writer, progress, interrupt_.signal(), resumed);
+    if (!world_.all(interrupt_.signal() == 0, "start")) return interrupted(writer, resumed);
 
     int64_t saved = resumed;
     for (int64_t step = resumed + 1; step <= config_.train.steps; ++step) {
@@ -75,31 +79,32 @@ class Trainer {
       StepRecord record = record_of(step, result);
       const bool last = step == config_.train.steps;
       if (config_.train.eval_every > 0 && (step % config_.train.eval_every == 0 || last))
-        add_evaluation(record, progress);
-      metrics.write(record);
-      progress.update(record);
+        add_evaluation(record);
+      journal_->step(record);
       last_ = record;
       if (!result.applied) {
-        events_.write("overflow", fmt::format("step {} skipped: gradients were not finite", step),
-                      {{"step", step}});
+        journal_->event("overflow", fmt::format("step {} skipped: gradients were not finite", step),
+                        {{"step", step}});
       }
-      check_diverged(result, step, saved, progress);
-      report_saves(writer, progress);
-      const int signal = last ? 0 : interrupt_.signal();  // after the last step there is nothing to interrupt
+      check_diverged(result, step, saved);
+      report_saves(writer);
+      // After the last step there is nothing to interrupt. A lone rank sees a signal of this very step;
+      // several agree on those that had come when the step's norm was summed.
+      const bool stop = !last && (world_.size() > 1 ? result.stop : interrupt_.signal() != 0);
       const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
-      if (due || signal != 0) {
-        metrics.sync();
-        save(writer, record, signal == 0);
+      if (due || stop) {
+        journal_->sync();
+        save(writer, record, !stop);
         saved = step;
       }
-      if (signal != 0) {
-        writer.wait();
-        return interrupted(writer, progress, signal, saved);
+      if (stop) {
+        writer.wait_committed();
+        return interrupted(writer, saved);
       }
     }
-    writer.wait();
-    report_saves(writer, progress);
-    finish();
+    writer.wait_committed();
+    report_saves(writer);
+    if (world_.leads()) finish();
     return ExitCode::Done;
   }
 
@@ -110,16 +115,37 @@ class Trainer {
     switch (options_.resume.kind) {
       case ResumeFrom::Kind::None: break;
       case ResumeFrom::Kind::Path: return {restore(session_, options_.resume.path), {}};
-      case ResumeFrom::Kind::Latest: return restore_latest(session_, options_.run_dir / "checkpoints");
+      case ResumeFrom::Kind::Latest:
+        return restore_latest(session_, options_.run_dir / "checkpoints", world_);
     }
     return {};
+  }
+
+  // Rank 0 makes it when every rank has read what it needs from an earlier one.
+  RunDirectory make_directory() const {
+    world_.barrier("run directory");
+    std::optional<RunDirectory> made;
+    if (world_.leads()) made.emplace(options_.run_dir, options_.resume);
+    world_.barrier("run directory");
+    return made ? *made : RunDirectory(options_.run_dir);
+  }
+
+  SaveGroup save_group() const {
+    if (world_.size() == 1) return {};
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    SaveGroup group;
+    group.rank = world_.at().rank();
+    group.world_size = world_.size();
+    group.token = fmt::format("{:x}", world_.from_lead(static_cast<int64_t>(now), "save token"));
+    group.timeout = std::chrono::milliseconds(static_cast<int64_t>(config_.parallel.timeout * 1e3));
+    return group;
   }
 
   // Returns the step to go on from: 0 for a fresh start.
   int64_t start_state() {
     for (const Skipped& bad : restored_.skipped) {
-      std::fprintf(stderr, "%s\n", fmt::format("warning: skipped a bad checkpoint: {}", bad.reason).c_str());
-      events_.write("bad_checkpoint", bad.reason, {{"directory", bad.directory.string()}});
+      journal_->message(fmt::format("warning: skipped a bad checkpoint: {}", bad.reason));
+      journal_->event("bad_checkpoint", bad.reason, {{"directory", bad.directory.string()}});
     }
     if (!restored_.manifest) return 0;
     const Manifest& manifest = *restored_.manifest;
@@ -140,8 +166,8 @@ class Trainer {
     last_.epoch = meta.epoch;
     loader_.seek(meta.samples);
     warn_of_other_data(meta.config);
-    events_.write("resume", fmt::format("from step {}", meta.step),
-                  {{"step", meta.step}, {"checkpoint", manifest.directory.string()}});
+    journal_->event("resume", fmt::format("from step {}", meta.step),
+                    {{"step", meta.step}, {"checkpoint", manifest.directory.string()}});
     return meta.step;
   }
 
@@ -155,42 +181,44 @@ class Trainer {
       const std::string message =
           fmt::format("{}.{} was {} and is now {}: samples come in another order than before", section, key,
                       before.dump(), now[section][key].dump());
-      std::fprintf(stderr, "warning: %s\n", message.c_str());
-      events_.write("warning", message);
+      journal_->message("warning: " + message);
+      journal_->event("warning", message);
     }
   }
 
-  void announce(Progress& progress, int64_t resumed) {
+  void announce(int64_t resumed) {
     const CompiledStep& step = session_.step();
     const std::string what =
         fmt::format("{} parameters, {}, recompute {}, {} planned, {} threads, {}",
                     format_count(static_cast<double>(step.num_params)), name_of(config_.precision),
                     recompute_name(step.recompute), format_bytes(total_bytes(step.sizes)),
                     session_.pool().num_threads(), backend_.description);
-    progress.message(fmt::format("{}: {}", directory_.path().string(), what));
+    journal_->message(fmt::format("{}: {}", directory_.path().string(), what));
     if (!directory_.moved_to().empty()) {
-      progress.message(fmt::format("an earlier run was moved to {}", directory_.moved_to().string()));
+      journal_->message(fmt::format("an earlier run was moved to {}", directory_.moved_to().string()));
     }
-    if (resumed > 0) progress.message(fmt::format("resumed from step {}", resumed));
+    if (resumed > 0) journal_->message(fmt::format("resumed from step {}", resumed));
     if (const auto floor = run_.eval_data().loss_floor())
-      progress.message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
+      journal_->message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
     if (config_.model.family == Family::Resnet && config_.model.norm == ImageNorm::Batch &&
         config_.accumulation() > 1) {
-      progress.message(
+      journal_->message(
           "warning: BatchNorm sees one micro-batch at a time; with accumulation its statistics are noisier "
           "(model.norm=group avoids that)");
     }
-    events_.write("start", what, {{"step", resumed}, {"device", backend_.name}});
+    journal_->event("start", what, {{"step", resumed}, {"device", backend_.name}});
   }
 
   StepResult timed_step(int64_t step) {
     const double start = now_s();
-    const StepResult result = runner_.run(step);
+    const StepResult result = runner_.run(step, interrupt_.signal() != 0);
     step_s_ = now_s() - start;
     if (first_step_s_ == 0) {
       first_step_s_ = now_s() - options_.start_s;
-      peak_flops_ =
-          backend_.peak_flops(precision_policy(config_.precision).storage, session_.pool().num_threads());
+      if (world_.leads()) {
+        peak_flops_ = world_.size() * backend_.peak_flops(precision_policy(config_.precision).storage,
+                                                          session_.pool().num_threads());
+      }
     } else {
       train_s_ += step_s_;  // the first step warms caches; it does not count for the mean speed
       train_targets_ += result.targets;
@@ -212,24 +240,25 @@ class Trainer {
     record.step_ms = step_s_ * 1e3;
     record.data_wait_ms = result.data_wait_s * 1e3;
     record.rss_bytes = rss_bytes();
-    record.mfu = model_flops() / step_s_ / peak_flops_;
+    if (peak_flops_ > 0) record.mfu = model_flops() / step_s_ / peak_flops_;
     return record;
   }
 
   double model_flops() const {
-    return static_cast<double>(session_.step().model_flops) * static_cast<double>(config_.accumulation());
+    return static_cast<double>(session_.step().model_flops) *
+           static_cast<double>(config_.accumulation() * config_.parallel.data);
   }
 
-  void add_evaluation(StepRecord& record, Progress& progress) {
+  void add_evaluation(StepRecord& record) {
     const EvalResult result =
-        evaluate(session_, run_.eval_loader(), config_.data.eval_samples, config_.train.micro_batch);
+        evaluate(session_, run_.eval_loader(), config_.data.eval_samples, config_.train.micro_batch, world_);
     record.eval_loss = static_cast<float>(result.loss);
     if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(result.accuracy);
-    events_.write(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});
-    progress.message(record.eval_accuracy
-                         ? fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f}", record.step, result.loss,
-                                       result.accuracy)
-                         : fmt::format("step {}: eval loss {:.4f}", record.step, result.loss));
+    journal_->event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});
+    journal_->message(record.eval_accuracy
+                          ? fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f}", record.step,
+                                        result.loss, result.accuracy)
+                          : fmt::format("step {}: eval loss {:.4f}", record.step, result.loss));
   }
 
   void save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async) {
@@ -243,6 +272,7 @@ class Trainer {
         {"tokens_per_s", record.tokens_per_s}, {"grad_norm", record.grad_norm}, {"lr", record.lr}};
     if (record.eval_loss) meta.metrics["eval_loss"] = *record.eval_loss;
     if (record.eval_accuracy) meta.metrics["eval_accuracy"] = *record.eval_accuracy;
+    meta.mesh = world_.at().shape;
     meta.config = to_json(config_);
     meta.scalars = {{"seed", config_.train.seed},
                     {"updates", runner_.updates()},
@@ -253,15 +283,15 @@ class Trainer {
 
   // fp16 skips a step now and then while its loss scale settles. Where no scaling is left to lower, gradients
   // that stay infinite mean that training has diverged, and going on would only replace good checkpoints.
-  void check_diverged(const StepResult& result, int64_t step, int64_t saved, Progress& progress) {
+  void check_diverged(const StepResult& result, int64_t step, int64_t saved) {
     constexpr int64_t kPatience = 10;
     skipped_ = result.applied || result.loss_scale > 1 ? 0 : skipped_ + 1;
     if (skipped_ == 1) {
-      progress.message(fmt::format("warning: step {} was skipped, its gradients are not finite", step));
+      journal_->message(fmt::format("warning: step {} was skipped, its gradients are not finite", step));
     }
     if (skipped_ < kPatience) return;
-    events_.write("diverged", fmt::format("{} steps in a row had no finite gradients", kPatience),
-                  {{"step", step}});
+    journal_->event("diverged", fmt::format("{} steps in a row had no finite gradients", kPatience),
+                    {{"step", step}});
     throw TrainError(
         "{}: diverged: no finite gradients for {} steps up to step {}; lower train.lr or set train.clip and "
         "go on "
@@ -269,24 +299,29 @@ class Trainer {
         directory_.path().string(), kPatience, step, saved);
   }
 
-  void report_saves(CheckpointWriter& writer, Progress& progress) {
+  void report_saves(CheckpointWriter& writer) {
     for (const SaveReport& report : writer.poll()) {
-      events_.write("checkpoint", report.directory.filename().string(),
-                    {{"step", report.step},
-                     {"bytes", report.bytes},
-                     {"snapshot_s", report.snapshot_s},
-                     {"write_s", report.write_s}});
-      if (!report.warning.empty()) progress.message("warning: " + report.warning);
+      journal_->event("checkpoint", report.directory.filename().string(),
+                      {{"step", report.step},
+                       {"bytes", report.bytes},
+                       {"snapshot_s", report.snapshot_s},
+                       {"write_s", report.write_s}});
+      if (!report.warning.empty()) journal_->message("warning: " + report.warning);
     }
   }
 
-  ExitCode interrupted(CheckpointWriter& writer, Progress& progress, int signal, int64_t saved) {
-    report_saves(writer, progress);
-    events_.write("interrupt", signal == SIGINT ? "Ctrl-C" : "SIGTERM", {{"step", saved}});
+  ExitCode interrupted(CheckpointWriter& writer, int64_t saved) {
+    report_saves(writer);
+    const int signal = interrupt_.signal();
+    journal_->event("interrupt",
+                    signal == SIGINT    ? "Ctrl-C"
+                    : signal == SIGTERM ? "SIGTERM"
+                                        : "another rank was interrupted",
+                    {{"step", saved}});
     const bool same_command = options_.resume.kind == ResumeFrom::Kind::Latest;
-    progress.message(fmt::format("interrupted; step {} is saved in {}: start again{} to go on", saved,
-                                 directory_.checkpoints().string(),
-                                 same_command ? "" : " with --resume-from-checkpoint latest"));
+    journal_->message(fmt::format("interrupted; step {} is saved in {}: start again{} to go on", saved,
+                                  directory_.checkpoints().string(),
+                                  same_command ? "" : " with --resume-from-checkpoint latest"));
     return ExitCode::Interrupted;
   }
 
@@ -308,26 +343,28 @@ class Trainer {
     }
     summary.wall_s = now_s() - options_.start_s;
     summary.first_step_s = first_step_s_;
+    summary.world_size = world_.size();
     summary.strategy = std::string(name_of(config_.parallel.strategy));
     summary.precision = std::string(name_of(config_.precision));
     write_summary(directory_.path(), summary);
-    events_.write("end", fmt::format("trained to step {}", last_.step), {{"step", last_.step}});
+    journal_->event("end", fmt::format("trained to step {}", last_.step), {{"step", last_.step}});
     std::printf("%s\n", summary_table(summary, directory_.path()).c_str());
   }
 
   int64_t last_targets() const { return config_.train.batch * run_.train_data().spec().num_targets(); }
 
-  InterruptListener interrupt_;  // first: a signal while the step is compiled counts too
+  const InterruptListener& interrupt_;
   const Config& config_;
   const Backend& backend_;
   const TrainOptions& options_;
+  const World& world_;
   RunSession run_;
   Session& session_;
   Loader& loader_;
   StepRunner& runner_;
   Latest restored_;
   RunDirectory directory_;
-  EventLog events_;
+  std::optional<Journal> journal_{std::in_place};  // silent but on rank 0
 
   StepRecord last_;
   int64_t tokens_ = 0;
@@ -339,7 +376,18 @@ class Trainer {
 }  // namespace
 
 ExitCode train(const Config& config, const Backend& backend, const TrainOptions& options) {
-  return Trainer(config, backend, options).run();
+  const InterruptListener interrupt;  // first: a signal while the step is compiled counts too
+  const auto train_in = [&](const World& world) {
+    try {
+      return Trainer(config, backend, options, world, interrupt).run();
+    } catch (const std::exception& error) {
+      world.abort(error.what());  // so that the other ranks do not wait for this one
+      throw;
+    }
+  };
+  if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1)
+    return run_device_threads(config, train_in);
+  return train_in(join_world(config));
 }
 
 }  // namespace tandem

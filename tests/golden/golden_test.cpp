@@ -115,7 +115,7 @@ class GoldenRun {
     for (size_t i = 0; i < values.size(); ++i) {
       const float x = golden_noise(name, i);
       if (shape.rank() == 1) {
-        values[i] = item.init == "ones" ? 1.0f + 0.1f * x : 0.02f * x;
+        values[i] = item.pieces[0].init == "ones" ? 1.0f + 0.1f * x : 0.02f * x;
       } else {
         values[i] = static_cast<float>(amplitude(name, shape)) * x;
       }

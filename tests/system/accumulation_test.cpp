@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "tandem/base/rng.h"
+#include "tandem/compile/differentiate.h"
 #include "tandem/config/load.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/runtime/session.h"
@@ -81,12 +83,20 @@ Step run_step(std::string_view model, int64_t micro_batch) {
   const Command* first_of_update = session.step().update.commands.data();
   session.observe([&](const Command& command, size_t, double, double) {
     if (&command != first_of_update) return;  // it takes the norm: the gradients are whole, and still there
+    std::map<std::string, std::vector<float>> gradients;
     for (const Persistent& item : session.step().persistents) {
       if (item.slice.arena != Arena::Gradients) continue;
       const auto bytes = session.buffer(item);
       const auto* values = reinterpret_cast<const float*>(bytes.data());
-      step.gradient.insert(step.gradient.end(), values, values + bytes.size() / sizeof(float));
+      const size_t elems = bytes.size() / sizeof(float);
+      // A tied table's gradient from the embedding may be gathered apart: it belongs to the table's.
+      const size_t part = item.name.rfind(kEmbeddingPart);
+      std::vector<float>& gradient = gradients[item.name.substr(0, part)];
+      gradient.resize(elems);
+      for (size_t i = 0; i < elems; ++i) gradient[i] += values[i];
     }
+    for (const auto& [name, gradient] : gradients)
+      step.gradient.insert(step.gradient.end(), gradient.begin(), gradient.end());
   });
   step.loss = runner.run(1).loss;
   for (int64_t i = 0; i < samples.num_samples(); ++i)

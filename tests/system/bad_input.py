@@ -63,10 +63,21 @@ class BadConfigs(TandemTest):
         self.refuse_set(["model.blocks", "gpt2", "resnet"], "model.blocks=[1]")
 
     def test_what_this_version_cannot_do(self):
-        for assignment in ("parallel.strategy=ddp", "parallel.data=2", "precision=fp8", "device=cuda",
-                           "log.tensorboard=true", "model.from=somewhere", "memory.offload=[optimizer]"):
+        for assignment in ("precision=fp8", "device=cuda", "log.tensorboard=true", "model.from=somewhere"):
             with self.subTest(assignment=assignment):
                 self.refuse_set([assignment.split("=")[0], "this version"], assignment, "train.batch=6")
+
+    def test_meshes_that_cannot_work_name_the_nearest_that_does(self):
+        for assignments, use in {
+            ("parallel.data=2",): "parallel.strategy = ddp",
+            ("parallel.strategy=dp", "parallel.pipeline=3"): "parallel.strategy = ddp",
+            ("parallel.tensor=2",): "parallel.tensor = 1",
+            ("parallel.pipeline=4",): "parallel.pipeline = 3",
+            ("parallel.pipeline=3", "parallel.schedule=interleaved"): "parallel.schedule = 1f1b",
+            ("memory.offload=[params]",): "parallel.strategy = fsdp or memory.offload = [optimizer]",
+        }.items():
+            with self.subTest(assignments=assignments):
+                self.refuse_set([assignments[-1].split("=")[0], f"use {use}"], *assignments)
 
     def test_files_that_are_no_config(self):
         self.refuse_config(["config.yaml:3", "not valid YAML"], "model:\n  {layers: 2\n")

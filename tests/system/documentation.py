@@ -5,7 +5,7 @@ import re
 import tandem_run
 from tandem_run import GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, config
 
-COMMANDS = ("train", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect")
+COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect")
 
 
 class Documentation(TandemTest):

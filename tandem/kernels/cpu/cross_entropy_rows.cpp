@@ -1,12 +1,9 @@
-// A row is read once for its maximum and its sum of exponentials: a block small enough for the L1 cache is
-// read for its maximum, then again for the sum under the largest maximum so far, and a larger maximum
-// rescales what was summed before. A second pass turns logits into their gradient where they stand.
+// One pass over a row for its loss, a second that turns logits into their gradient where they stand.
 #include "tandem/kernels/cpu/cross_entropy_rows.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "tandem/base/error.h"
 #include "tandem/kernels/cpu/pointwise.h"
@@ -14,55 +11,12 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tandem/kernels/cpu/cross_entropy_rows.cpp"
 #include "hwy/foreach_target.h"
-#include "tandem/kernels/cpu/exp-inl.h"
-#include "tandem/kernels/cpu/pointwise-inl.h"
+#include "tandem/kernels/cpu/logit_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr size_t kBlock = 2048;
-
-HWY_INLINE FloatVec or_lowest(FloatTag, FloatVec v, Whole) { return v; }
-HWY_INLINE FloatVec or_lowest(FloatTag d, FloatVec v, Part part) {
-  return hn::IfThenElse(hn::FirstN(d, part.count), v, hn::Set(d, -std::numeric_limits<float>::infinity()));
-}
-
-template <typename S>
-float block_max(const S* src, size_t n) {
-  const FloatTag d;
-  auto largest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  for_each_vector(n, [&](size_t i, auto part) {
-    largest = hn::Max(largest, or_lowest(d, load_float(d, src + i, part), part));
-  });
-  return hn::GetLane(hn::MaxOfLanes(d, largest));
-}
-
-struct RowMass {
-  float largest;
-  double sum;  // of exp(logit - largest)
-};
-
-template <typename S>
-RowMass row_mass(const S* row, size_t vocab) {
-  const FloatTag d;
-  RowMass mass{-std::numeric_limits<float>::infinity(), 0};
-  for (size_t begin = 0; begin < vocab; begin += kBlock) {
-    const S* block = row + begin;
-    const size_t n = std::min(kBlock, vocab - begin);
-    const float largest = std::max(mass.largest, block_max(block, n));
-    if (largest > mass.largest) {
-      mass.sum *= std::exp(static_cast<double>(mass.largest) - largest);
-      mass.largest = largest;
-    }
-    // While all logits are -inf there is nothing to sum, but a NaN among them must still reach the sum.
-    const auto shift = hn::Set(d, std::isinf(largest) && largest < 0 ? 0.0f : largest);
-    mass.sum += sum_of_vectors(
-        n, [&](size_t i, auto part) { return fast_exp(d, hn::Sub(load_float(d, block + i, part), shift)); });
-  }
-  return mass;
-}
 
 // Whether the first of the row's maxima is the target.
 template <typename S>
@@ -74,7 +28,6 @@ bool predicts(const S* row, int32_t target, float largest) {
 
 template <typename S, bool kGrad>
 cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t vocab, float scale) {
-  const FloatTag d;
   const auto n = static_cast<size_t>(vocab);
   cpu::LossSums sums;
   for (int64_t r = 0; r < rows; ++r) {
@@ -89,12 +42,7 @@ cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t 
     sums.nll += std::log(mass.sum) - margin;
     sums.correct += predicts(row, target, mass.largest) ? 1 : 0;
     if (!kGrad) continue;
-    const auto shift = hn::Set(d, mass.largest);
-    const auto factor = hn::Set(d, static_cast<float>(scale / mass.sum));
-    for_each_vector(n, [&](size_t i, auto part) {
-      const auto mass_at = fast_exp(d, hn::Sub(load_float(d, row + i, part), shift));
-      store_float(d, hn::Mul(mass_at, factor), row + i, part);
-    });
+    exp_row(row, n, mass.largest, static_cast<float>(scale / mass.sum));
     // Near a sure prediction the difference p - 1 would cancel in fp32.
     store_scalar(static_cast<float>((std::exp(margin) / mass.sum - 1) * scale), row + target);
   }

@@ -1,6 +1,7 @@
 // Embedding lookup, and its gradient without atomics: a stable radix sort brings the rows of one id
 // together in ascending order of position, then each task owns some ids and some columns of the table and
-// adds up their rows in that order. No sum is ever split, so no cut can change its bits.
+// adds up their rows in that order. No sum is ever split, so no cut can change its bits; and each is made
+// before it meets the accumulator.
 #include <cstring>
 
 #include "tandem/kernels/cpu/bias_grad.h"
@@ -20,7 +21,7 @@ namespace tandem {
 namespace HWY_NAMESPACE {
 namespace {
 
-void run_embedding(const KernelArgs& args, Stream& stream) {
+void run_embedding(const KernelArgs& args, cpu::IdRange range, Stream& stream) {
   const TensorArg& ids = args.in[0];
   const int64_t width = args.out[0].type.shape.last();
   const int64_t time = ids.type.shape.last();
@@ -30,15 +31,18 @@ void run_embedding(const KernelArgs& args, Stream& stream) {
     cpu::for_row_groups(stream.pool(), ids.elems(), width, [&](int64_t begin, int64_t end, int) {
       const FloatTag d;
       for (int64_t row = begin; row < end; ++row) {
-        const S* src = table + static_cast<int64_t>(ids.as<int32_t>()[row]) * width;
+        const int32_t id = ids.as<int32_t>()[row];
+        const S* src = range.contains(id) ? table + (id - range.first) * width : nullptr;
         S* dst = args.out[0].as<S>() + row * width;
         if (!positions) {
-          std::memcpy(dst, src, static_cast<size_t>(width) * sizeof(S));
+          const size_t bytes = static_cast<size_t>(width) * sizeof(S);
+          src != nullptr ? std::memcpy(dst, src, bytes) : std::memset(dst, 0, bytes);
           continue;
         }
         const S* pos = args.in[2].as<S>() + row % time * width;
         for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
-          store_float(d, hn::Add(load_float(d, src + i, part), load_float(d, pos + i, part)), dst + i, part);
+          const auto token = src != nullptr ? load_float(d, src + i, part) : hn::Zero(d);
+          store_float(d, hn::Add(token, load_float(d, pos + i, part)), dst + i, part);
         });
       }
     });
@@ -81,13 +85,12 @@ void add_columns_of_id(std::span<const cpu::IdRow> rows, const S* dy, int64_t wi
   if (i < n) add_rows_of_id<1>(rows, dy + i, width, Part{n - i}, acc + i, dst + i);
 }
 
-void run_embedding_grad(const KernelArgs& args, Stream& stream) {
+void run_embedding_grad(const KernelArgs& args, cpu::IdRange range, Stream& stream) {
   constexpr int64_t kRowsPerTask = 64;
   constexpr int64_t kColumnsPerTask = 512;
   const TensorArg& acc = args.in[0];
-  const TensorArg& ids = args.in[1];
   const int64_t width = acc.type.shape.last();
-  const auto sorted = cpu::sort_by_id(ids, acc.type.shape[0], args.workspace);
+  const auto sorted = cpu::sort_by_id(args.in[1], range, args.workspace);
   const int64_t num_rows = static_cast<int64_t>(sorted.size());
   const int64_t blocks = (width + kColumnsPerTask - 1) / kColumnsPerTask;
   const int64_t pieces = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
@@ -128,8 +131,7 @@ bool supports_embedding(const CallSignature& call) {
   return is_storage(storage) && call.in[1].dtype == storage && call.in.back().dtype == storage;
 }
 void embedding(const KernelArgs& args, Stream& stream) {
-  check_ids(args.in[0], args.in[1].type.shape[0]);
-  HWY_DYNAMIC_DISPATCH(run_embedding)(args, stream);
+  HWY_DYNAMIC_DISPATCH(run_embedding)(args, checked_range(args.in[0], args.in[1], args.attrs), stream);
 }
 
 bool supports_embedding_grad(const CallSignature& call) {
@@ -140,8 +142,7 @@ size_t embedding_grad_workspace(const CallSignature& call, int) {
   return sort_workspace(call.in[1].shape.elems());
 }
 void embedding_grad(const KernelArgs& args, Stream& stream) {
-  check_ids(args.in[1], args.in[0].type.shape[0]);
-  HWY_DYNAMIC_DISPATCH(run_embedding_grad)(args, stream);
+  HWY_DYNAMIC_DISPATCH(run_embedding_grad)(args, checked_range(args.in[1], args.in[0], args.attrs), stream);
 }
 
 // A position table's gradient is the column sums of dy[B, T * d]. The table may have rows past T.

@@ -20,25 +20,31 @@ IdRun run_at(std::span<const IdRow> sorted, int64_t begin, int64_t limit) {
 
 }  // namespace
 
-void check_ids(const TensorArg& ids, int64_t vocab) {
+IdRange checked_range(const TensorArg& ids, const TensorArg& table, const Attrs& attrs) {
+  const IdRange range{attrs.integer_or("first", 0), table.type.shape[0]};
   const int32_t* id = ids.as<int32_t>();
   int32_t low = 0, high = 0;
   for (int64_t i = 0; i < ids.elems(); ++i) {
     low = std::min(low, id[i]);
     high = std::max(high, id[i]);
   }
-  TANDEM_CHECK(low >= 0 && high < vocab, "token ids from {} to {} with a vocabulary of {}", low, high, vocab);
+  TANDEM_CHECK(low >= 0 && (attrs.has("first") || high < range.size),
+               "token ids from {} to {} with a vocabulary of {}", low, high, range.size);
+  return range;
 }
 
 size_t sort_workspace(int64_t num_ids) { return 2 * static_cast<size_t>(num_ids) * sizeof(IdRow); }
 
 // Least significant byte first: as many passes as the vocabulary has bytes, each of them stable.
-std::span<const IdRow> sort_by_id(const TensorArg& ids, int64_t vocab, std::span<std::byte> workspace) {
-  const size_t n = static_cast<size_t>(ids.elems());
+std::span<const IdRow> sort_by_id(const TensorArg& ids, IdRange range, std::span<std::byte> workspace) {
   IdRow* from = reinterpret_cast<IdRow*>(workspace.data());
-  IdRow* to = from + n;
-  for (size_t i = 0; i < n; ++i) from[i] = {ids.as<int32_t>()[i], static_cast<int32_t>(i)};
-  for (int shift = 0; shift < 32 && (vocab - 1) >> shift != 0; shift += 8) {
+  IdRow* to = from + ids.elems();
+  size_t n = 0;
+  for (int64_t i = 0; i < ids.elems(); ++i) {
+    const int32_t id = ids.as<int32_t>()[i];
+    if (range.contains(id)) from[n++] = {static_cast<int32_t>(id - range.first), static_cast<int32_t>(i)};
+  }
+  for (int shift = 0; shift < 32 && (range.size - 1) >> shift != 0; shift += 8) {
     const auto digit = [shift](IdRow item) { return static_cast<size_t>(item.id >> shift & 0xff); };
     std::array<uint32_t, 257> next{};
     for (size_t i = 0; i < n; ++i) ++next[digit(from[i]) + 1];

@@ -1,7 +1,8 @@
-// The norm of all gradients together. Squares are summed in double, where no finite fp32 overflows: an
-// infinite sum means an infinite gradient.
+// The norm of all gradients together, in two steps between which ranks add up their sums. Squares are summed
+// in double, where no finite fp32 overflows: a sum that is not finite means a gradient that is not.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tandem/kernels/cpu/optimizer_chunks.h"
 #include "tandem/kernels/cpu/optimizer_kernels.h"
@@ -53,40 +54,64 @@ HWY_EXPORT(sum_squares);
 namespace cpu {
 namespace {
 
-bool supports(const CallSignature& call) {
-  return call.in[0].dtype == DType::F32 && call.out[0].dtype == DType::F64 &&
-         std::all_of(call.in.begin() + 1, call.in.end(),
+bool supports_square_sums(const CallSignature& call) {
+  return call.in[0].dtype == DType::F32 && call.in[1].dtype == DType::F64 &&
+         call.out[0].dtype == DType::F64 &&
+         std::all_of(call.in.begin() + 2, call.in.end(),
                      [](const TensorType& g) { return is_storage(g.dtype); });
 }
 
 size_t workspace(const CallSignature& call, int) {
   int64_t chunks = 0;
-  for (size_t i = 1; i < call.in.size(); ++i) chunks += OptimizerChunks::count(call.in[i].shape.elems());
+  for (size_t i = 2; i < call.in.size(); ++i) chunks += OptimizerChunks::count(call.in[i].shape.elems());
   return static_cast<size_t>(chunks) * sizeof(double);
 }
 
-void run_global_norm(const KernelArgs& args, Stream& stream) {
-  const std::span<const TensorArg> gradients = args.in.subspan(1);
+void run_square_sums(const KernelArgs& args, Stream& stream) {
+  const TensorArg& stats = args.in[1];
+  const std::span<const TensorArg> pieces = args.in.subspan(2);
+  const std::vector<int64_t> slots = read_slots(args);
+  const int64_t num_slots = args.attrs.integer("num_slots");
   OptimizerChunks chunks;
-  for (const TensorArg& g : gradients) chunks.add_tensor(g.elems());
+  for (const TensorArg& g : pieces) chunks.add_tensor(g.elems());
   auto* partials = reinterpret_cast<double*>(args.workspace.data());
   stream.pool().parallel_for(chunks.size(), [&](int64_t task, int) {
     const auto [tensor, begin, elems] = chunks[task];
-    const TensorArg& g = gradients[tensor];
+    const TensorArg& g = pieces[tensor];
     const std::byte* src = g.as<const std::byte>() + begin * dtype_bytes(g.type.dtype);
     partials[task] = HWY_DYNAMIC_DISPATCH(sum_squares)(g.type.dtype, src, elems);
   });
-  double sum = 0;
-  for (int64_t task = 0; task < chunks.size(); ++task) sum += partials[task];
-  const double norm = args.in[0].as<float>()[kHyperInvScale] * std::sqrt(sum);
+  const double inv_scale = args.in[0].as<float>()[kHyperInvScale];
+  auto* sums = args.out[0].as<double>();
+  std::fill_n(sums, num_slots + 1, 0.0);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    double sum = 0;
+    const double* partial = partials;
+    partials += OptimizerChunks::count(pieces[i].elems());
+    for (; partial != partials; ++partial) sum += *partial;
+    sums[slots[i]] += inv_scale * inv_scale * sum;
+    if (!std::isfinite(sum)) sums[num_slots] += 1;
+  }
+  std::copy_n(stats.as<double>(), stats.elems(), sums + num_slots + 1);
+}
+
+bool supports_global_norm(const CallSignature& call) {
+  return call.in[0].dtype == DType::F64 && call.out[0].dtype == DType::F64;
+}
+
+void run_global_norm(const KernelArgs& args, Stream&) {
+  const auto* sums = args.in[0].as<double>();
+  const int64_t num_slots = args.attrs.integer("num_slots");
+  const double norm = std::sqrt(std::accumulate(sums, sums + num_slots, 0.0));
   args.out[0].as<double>()[0] = norm;
-  args.out[0].as<double>()[1] = std::isfinite(norm) ? 1 : 0;
+  args.out[0].as<double>()[1] = sums[num_slots] == 0 && std::isfinite(norm) ? 1 : 0;
 }
 
 }  // namespace
 
 void add_global_norm_kernels(KernelRegistry& registry) {
-  registry.add({"cpu.global_norm", Op::GlobalNorm, supports, workspace, run_global_norm});
+  registry.add({"cpu.square_sums", Op::SquareSums, supports_square_sums, workspace, run_square_sums});
+  registry.add({"cpu.global_norm", Op::GlobalNorm, supports_global_norm, nullptr, run_global_norm});
 }
 
 }  // namespace cpu

@@ -2,12 +2,16 @@
 // that together use every differentiable op, compiled by the real pipeline.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <set>
 
+#include "tandem/base/error.h"
 #include "tandem/base/rng.h"
 #include "tandem/compile/gradient_table.h"
 #include "tandem/compile/pipeline.h"
+#include "tandem/compile/sync_norm.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/session.h"
@@ -22,8 +26,10 @@ struct Case {
 
 class GradientCheck {
  public:
-  GradientCheck(const Graph& forward, bool fused)
-      : registry_(cpu::reference_kernels()), pool_(1), session_(compile(forward, fused), registry_, pool_) {
+  GradientCheck(const Graph& forward, bool fused, const Communicators* comms = nullptr)
+      : registry_(cpu::reference_kernels()),
+        pool_(1),
+        session_(compile(forward, fused), registry_, pool_, comms) {
     session_.initialize(7);
     // Norm gains of one and zero biases hide mistakes: every parameter gets a spread of values.
     for (const Persistent* param : params()) {
@@ -179,6 +185,54 @@ TEST(Gradients, MatchFiniteDifferencesInDoubleAfterFusion) {
   }
 }
 
+// One of two ranks, the other of which has the same rows and weights: this rank's gradient is then the
+// gradient of its own loss, and what the other would send is known.
+class TwinCommunicator : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void all_reduce(std::span<std::byte> data, DType dtype, std::string_view) override {
+    TANDEM_CHECK(dtype == DType::F64);
+    auto* values = reinterpret_cast<double*>(data.data());
+    for (size_t i = 0; i < data.size() / sizeof(double); ++i) values[i] += values[i];
+  }
+  void all_gather(std::span<const std::byte> src, std::span<std::byte> dst, std::string_view) override {
+    TANDEM_CHECK(dst.size() == 2 * src.size());
+    std::copy(src.begin(), src.end(), dst.begin());
+    std::copy(src.begin(), src.end(), dst.begin() + std::ssize(src));
+  }
+  void reduce_scatter(std::span<const std::byte>, DType, std::span<std::byte>, DType, bool,
+                      std::string_view) override {
+    unused();
+  }
+  void all_to_all(std::span<const std::byte>, std::span<std::byte>, std::string_view) override { unused(); }
+  void broadcast(std::span<std::byte>, int, std::string_view) override { unused(); }
+  void send(std::span<const std::byte>, int, std::string_view) override { unused(); }
+  void recv(std::span<std::byte>, int, std::string_view) override { unused(); }
+  void barrier(std::string_view) override { unused(); }
+  void abort(const std::string&) override {}
+  CommCounters counters() const override { return {}; }
+  int64_t memory_bytes() const override { return 0; }
+  std::string description() const override { return "twin"; }
+
+ private:
+  static void unused() { TANDEM_CHECK(false, "not part of batch norm"); }
+};
+
+TEST(Gradients, OfBatchNormOverRanksMatchFiniteDifferences) {
+  ModelConfig config = tiny(Family::Resnet);
+  config.width = 4;
+  config.norm = ImageNorm::Batch;
+  Graph forward = build_model(config, 3);
+  for (int32_t id = 0; id < forward.num_nodes(); ++id) {
+    if (forward.node(id).op == Op::BatchNorm) forward.node(id).attrs.set("sync", int64_t{1});
+  }
+  const MeshPosition at{.shape = {.data = 2}};
+  Communicators comms;
+  comms.axes[static_cast<size_t>(Axis::Data)] = std::make_unique<TwinCommunicator>();
+  GradientCheck(sync_norm(forward, at), /*fused=*/true, &comms).run();
+}
+
 TEST(Gradients, EveryRuleIsUsedByACase) {
   std::set<Op> used;
   for (const Case& c : cases()) {
@@ -188,6 +242,9 @@ TEST(Gradients, EveryRuleIsUsedByACase) {
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     if (op == Op::Scale) continue;  // linear, and in no model
+    // What ranks do together is checked where there are several (runtime/partition_numeric_test.cpp), and
+    // batch norm over them above.
+    if (is_collective(op) || op == Op::BatchNormApply) continue;
     EXPECT_TRUE(gradient_rule(op) == nullptr || used.contains(op)) << op_name(op);
   }
 }

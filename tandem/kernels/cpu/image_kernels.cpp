@@ -7,6 +7,7 @@ namespace tandem::cpu {
 void add_image_kernels(KernelRegistry& registry) {
   add_conv_kernels(registry);
   add_batch_norm_kernels(registry);
+  add_batch_norm_sync_kernels(registry);
   add_group_norm_kernels(registry);
   add_pool_kernels(registry);
 }

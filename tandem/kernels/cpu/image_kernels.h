@@ -11,6 +11,7 @@ namespace tandem::cpu {
 
 void add_conv_kernels(KernelRegistry& registry);
 void add_batch_norm_kernels(KernelRegistry& registry);
+void add_batch_norm_sync_kernels(KernelRegistry& registry);
 void add_group_norm_kernels(KernelRegistry& registry);
 void add_pool_kernels(KernelRegistry& registry);
 

@@ -12,6 +12,7 @@ void store_loss(const LossSums& sums, const TensorArg& stats) {
 void add_loss_kernels(KernelRegistry& registry) {
   add_cross_entropy_kernels(registry);
   add_linear_cross_entropy_kernels(registry);
+  add_vocab_loss_kernels(registry);
 }
 
 }  // namespace tandem::cpu

@@ -8,7 +8,8 @@ namespace tandem::cpu {
 
 void add_cross_entropy_kernels(KernelRegistry& registry);  // CrossEntropy, CrossEntropyGrad
 void add_linear_cross_entropy_kernels(
-    KernelRegistry& registry);  // LinearCrossEntropy, LinearCrossEntropyGrad
+    KernelRegistry& registry);                          // LinearCrossEntropy, LinearCrossEntropyGrad
+void add_vocab_loss_kernels(KernelRegistry& registry);  // VocabParts, VocabLoss, VocabLossGrad
 
 void store_loss(const LossSums& sums, const TensorArg& stats);
 

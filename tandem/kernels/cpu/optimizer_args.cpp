@@ -1,5 +1,7 @@
 #include "tandem/kernels/cpu/optimizer_args.h"
 
+#include <charconv>
+
 #include "tandem/kernels/cpu/ref_tensor.h"
 
 namespace tandem::cpu {
@@ -26,7 +28,8 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
   const size_t master = op == Op::AdamW ? 4 : 3;
   const std::string& flags = args.attrs.text("decay");  // "1,0,1"
   std::vector<ParamGroup> groups;
-  TANDEM_CHECK(args.out.size() % size == 0 && flags.size() + 1 == 2 * (args.out.size() / size),
+  const size_t num_groups = args.out.size() / size;
+  TANDEM_CHECK(args.out.size() % size == 0 && flags.size() == 2 * num_groups - (num_groups > 0 ? 1 : 0),
                "{} tensors in groups of {}, decay \"{}\"", args.out.size(), size, flags);
   for (size_t at = 0; at < args.out.size(); at += size) {
     const TensorArg* tensors = &args.out[at];
@@ -38,6 +41,21 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
                       .decayed = flags[2 * groups.size()] == '1'});
   }
   return groups;
+}
+
+std::vector<int64_t> read_slots(const KernelArgs& args) {
+  const std::string& text = args.attrs.text("slots");  // "0,0,1"
+  const int64_t num_slots = args.attrs.integer("num_slots");
+  std::vector<int64_t> slots;
+  for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
+    int64_t slot = -1;
+    at = std::from_chars(at, end, slot).ptr;
+    TANDEM_CHECK(slot >= 0 && slot < num_slots && (at == end || *at == ','), "slots \"{}\" of {}", text,
+                 num_slots);
+    slots.push_back(slot);
+  }
+  TANDEM_CHECK(slots.size() + 2 == args.in.size(), "slots \"{}\" for {} tensors", text, args.in.size() - 2);
+  return slots;
 }
 
 }  // namespace tandem::cpu

@@ -29,4 +29,7 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
 // Tensors of one parameter in a call of AdamW or Sgd.
 int64_t param_group_size(Op op, const Attrs& attrs);
 
+// For each piece of gradient in a call of SquareSums, the slot it adds to.
+std::vector<int64_t> read_slots(const KernelArgs& args);
+
 }  // namespace tandem::cpu

@@ -7,7 +7,7 @@
 
 namespace tandem::cpu {
 
-void add_global_norm_kernels(KernelRegistry& registry);
+void add_global_norm_kernels(KernelRegistry& registry);  // SquareSums, GlobalNorm
 void add_adamw_kernels(KernelRegistry& registry);
 void add_sgd_kernels(KernelRegistry& registry);
 

@@ -122,43 +122,66 @@ TEST(OptimizerKernels, RoundTheMasterToTheWeight) {
   }
 }
 
-KernelRun global_norm(DType dtype, double deviation) {
-  KernelRun run(Op::GlobalNorm);
-  run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 0.25, 0});
+// Two pieces a slot, three statistics.
+KernelRun square_sums(DType dtype, double deviation) {
+  KernelRun run(Op::SquareSums, {{"slots", "0,0,1,1,2,2,4"}, {"num_slots", 5}});
+  run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 0.25, 0}).in({3}, {7, 8, 9});
   for (size_t i = 0; i < kSizes.size(); ++i) run.random_in(dtype, {kSizes[i]}, i, deviation);
-  run.out({2});
+  run.in(dtype, {0}, {}).out({5 + 1 + 3});
   return run;
 }
 
-TEST(GlobalNorm, MatchesTheReferenceAndDoesNotOverflow) {
+TEST(SquareSums, MatchesTheReferenceAndDoesNotOverflow) {
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (double deviation : {1e-3, 1.0, dtype == DType::F16 ? 100.0 : 1e30}) {
-      KernelRun run = global_norm(dtype, deviation);
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(dtype), deviation));
+      KernelRun run = square_sums(dtype, deviation);
       const auto expected = run.run_reference().result(0);
-      const auto actual = run.run(all_kernels(), "cpu.global_norm").result(0);
-      EXPECT_NEAR(actual[0] / expected[0], 1, 1e-12) << dtype_name(dtype) << " " << deviation;
-      EXPECT_EQ(actual[1], 1);
+      expect_near(run.run(all_kernels(), "cpu.square_sums").result(0), expected, 1e-12);
+      EXPECT_EQ(run.result(0)[3], 0);
+      EXPECT_EQ(run.result(0)[5], 0);
     }
   }
 }
 
-TEST(GlobalNorm, NoticesOneBadElementAnywhere) {
+TEST(SquareSums, NoticesOneBadElementAnywhere) {
   for (double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
     for (size_t at : {size_t{0}, size_t{16384}, size_t{20002}}) {
       std::vector<double> gradient(20003, 1.0);
       gradient[at] = bad;
-      KernelRun run(Op::GlobalNorm);
-      run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 1, 0}).in(DType::F32, {20003}, gradient).out({2});
-      EXPECT_EQ(run.run(all_kernels(), "cpu.global_norm").result(0)[1], 0) << bad << " at " << at;
+      KernelRun run(Op::SquareSums, {{"slots", "0,1,0"}, {"num_slots", 2}});
+      run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 1, 0}).in({0}, {});
+      for (int piece = 0; piece < 2; ++piece) run.in(DType::F32, {20003}, gradient);
+      run.in(DType::F32, {2}, {1, 1}).out({3});
+      EXPECT_EQ(run.run(all_kernels(), "cpu.square_sums").result(0)[2], 2) << bad << " at " << at;
     }
   }
 }
 
-TEST(GlobalNorm, HasTheSameBitsForAnyThreadCount) {
-  KernelRun run = global_norm(DType::F32, 1);
-  const auto one = run.run(all_kernels(), "cpu.global_norm", 1).result_bytes(0);
+TEST(SquareSums, HasTheSameBitsForAnyThreadCount) {
+  KernelRun run = square_sums(DType::F32, 1);
+  const auto one = run.run(all_kernels(), "cpu.square_sums", 1).result_bytes(0);
   for (int threads : {2, 4})
-    EXPECT_EQ(run.run(all_kernels(), "cpu.global_norm", threads).result_bytes(0), one);
+    EXPECT_EQ(run.run(all_kernels(), "cpu.square_sums", threads).result_bytes(0), one);
+}
+
+TEST(SquareSums, RefusesSlotsThatDoNotFitThePieces) {
+  for (const char* slots : {"0", "0,1,1", "0,2", "0,-1", "0;1"}) {
+    KernelRun run(Op::SquareSums, {{"slots", slots}, {"num_slots", 2}});
+    run.in(DType::F32, {8}, std::vector<double>(8, 1.0)).in({1}, {0});
+    run.in(DType::F32, {1}, {1}).in(DType::F32, {1}, {1}).out({4});
+    EXPECT_THROW(run.run(all_kernels(), "cpu.square_sums"), BugError) << slots;
+  }
+}
+
+TEST(GlobalNorm, MatchesTheReference) {
+  for (const auto& sums : std::vector<std::vector<double>>{
+           {1, 2, 3, 0, 9}, {1, 2, 3, 1, 9}, {1, HUGE_VAL, 3, 0, 9}, {1, std::nan(""), 3, 0, 9}}) {
+    KernelRun run(Op::GlobalNorm, {{"num_slots", 3}});
+    run.in({5}, sums).out({2});
+    const auto expected = run.run_reference().result_bytes(0);
+    EXPECT_EQ(run.run(all_kernels(), "cpu.global_norm").result_bytes(0), expected);
+  }
 }
 
 TEST(OptimizerChunks, CoverEveryTensorOnce) {

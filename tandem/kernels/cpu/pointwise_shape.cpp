@@ -52,13 +52,32 @@ void slice(const KernelArgs& args, Stream& stream) {
                row_bytes(x.type), y.as<std::byte>(), row_bytes(y.type));
 }
 
-bool supports_reshape(const CallSignature& call) {
-  return call.in.size() == 1 && call.in[0].dtype == call.out[0].dtype &&
-         call.in[0].shape.elems() == call.out[0].shape.elems();
+// fn(offset, bytes) over the pieces of a tensor. A piece is some pages long: moving it takes far longer than
+// handing it out.
+template <typename Fn>
+void for_byte_pieces(ThreadPool& pool, const TensorType& type, const Fn& fn) {
+  constexpr int64_t kPieceBytes = int64_t{1} << 18;
+  for_pieces(pool, type.bytes(), kPieceBytes,
+             [&](int64_t begin, int64_t end, int) { fn(begin, static_cast<size_t>(end - begin)); });
 }
 
-void reshape(const KernelArgs& args, Stream&) {
-  TANDEM_CHECK(args.in[0].data == args.out[0].data, "a reshape shares its input's bytes");
+bool supports_zeros(const CallSignature&) { return true; }  // zero is all bits zero in every type
+
+void zeros(const KernelArgs& args, Stream& stream) {
+  std::byte* dst = args.out[0].as<std::byte>();
+  for_byte_pieces(stream.pool(), args.out[0].type,
+                  [&](int64_t at, size_t bytes) { std::memset(dst + at, 0, bytes); });
+}
+
+bool supports_copy(const CallSignature& call) {
+  return call.in[0].dtype == call.out[0].dtype && call.in[0].shape.elems() == call.out[0].shape.elems();
+}
+
+void copy(const KernelArgs& args, Stream& stream) {
+  const std::byte* src = args.in[0].as<std::byte>();
+  std::byte* dst = args.out[0].as<std::byte>();
+  for_byte_pieces(stream.pool(), args.out[0].type,
+                  [&](int64_t at, size_t bytes) { std::memcpy(dst + at, src + at, bytes); });
 }
 
 }  // namespace
@@ -66,7 +85,8 @@ void reshape(const KernelArgs& args, Stream&) {
 void add_shape_kernels(KernelRegistry& registry) {
   registry.add({"cpu.concat", Op::Concat, supports_concat, nullptr, concat});
   registry.add({"cpu.slice", Op::Slice, supports_slice, nullptr, slice});
-  registry.add({"cpu.reshape", Op::Reshape, supports_reshape, nullptr, reshape});
+  registry.add({"cpu.zeros", Op::Zeros, supports_zeros, nullptr, zeros});
+  registry.add({"cpu.copy", Op::Copy, supports_copy, nullptr, copy});
 }
 
 }  // namespace tandem::cpu

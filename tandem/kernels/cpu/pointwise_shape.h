@@ -5,6 +5,6 @@
 
 namespace tandem::cpu {
 
-void add_shape_kernels(KernelRegistry& registry);  // Concat, Slice, Reshape
+void add_shape_kernels(KernelRegistry& registry);  // Concat, Slice, Zeros, Copy
 
 }  // namespace tandem::cpu

@@ -119,9 +119,24 @@ TEST(ShapeOps, MoveColumnsAsTheReferenceDoes) {
   }
 }
 
-TEST(ShapeOps, ReshapeLeavesTheBytesAlone) {
-  const Call call{Op::Reshape, {random_tensor(DType::F32, {6, 10}, 1)}, {{DType::F32, {4, 15}}}, {0}, {}};
-  EXPECT_EQ(run_fast(call)[0].bytes, call.in[0].bytes);
+// Around the size of a piece, and nothing at all.
+TEST(ShapeOps, ZeroAndCopyEveryByte) {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8}) {
+    for (const int64_t elems : {0, 1, 7, 300007}) {
+      SCOPED_TRACE(fmt::format("{} [{}]", dtype_name(dtype), elems));
+      const HostTensor x = random_tensor(dtype, {elems}, 1, 9, 50),
+                       dst = random_tensor(dtype, {elems}, 2, 9, 50);
+      expect_matches_reference({Op::Copy, {x}, {x.type}, {-1}, {}}, 0);
+      expect_matches_reference({Op::Copy, {x, dst}, {x.type}, {1}, {}}, 0);
+      EXPECT_EQ(run_fast({Op::Copy, {x, dst}, {x.type}, {1}, {}})[0].bytes, x.bytes);
+      // The zeroed bytes are those of another input, so that they do not begin as zeros.
+      const Call zeros{Op::Zeros, {x}, {x.type}, {0}, {}};
+      for (const int num_threads : {1, 2, 4}) {
+        EXPECT_EQ(run_fast(zeros, num_threads)[0], HostTensor(dtype, {elems})) << num_threads;
+      }
+      EXPECT_EQ(run(reference_kernel(Op::Zeros), zeros, pool_of(1))[0], HostTensor(dtype, {elems}));
+    }
+  }
 }
 
 }  // namespace

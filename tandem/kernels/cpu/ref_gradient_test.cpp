@@ -191,5 +191,85 @@ TEST(RefGradient, OfTheLossMatchesDifferences) {
               numeric_gradient([&](const Values& v) { return linear_loss(x, v); }, w, weights), kTolerance);
 }
 
+// Two ranks: a norm of [2, 3, 1, 2] whose first and second half of rows lie apart.
+TEST(RefGradient, OfBatchNormOverRanksMatchesDifferences) {
+  constexpr int64_t kRanks = 2, kChannels = 2;
+  const Shape all = {2, 3, 1, kChannels}, local = {1, 3, 1, kChannels}, c = {kChannels},
+              pair = {2, kChannels};
+  const auto half = [&](const Values& v, int64_t rank) {
+    return Values(v.begin() + rank * local.elems(), v.begin() + (rank + 1) * local.elems());
+  };
+  const auto append = [](Values& to, const Values& from) { to.insert(to.end(), from.begin(), from.end()); };
+  const Values x = random_values(all.elems(), 1), dy = random_values(all.elems(), 2);
+  const Values gamma = random_values(kChannels, 3), beta = random_values(kChannels, 4), zeros(kChannels, 0.0);
+  Values mean, rstd;
+  const auto forward = [&](const Values& x, const Values& gamma) {
+    Values parts, y;
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      append(parts,
+             KernelRun(Op::BatchNormStats).in(local, half(x, rank)).out(pair).run_reference().result(0));
+    }
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      KernelRun run(Op::BatchNormApply, {{"eps", 0.1}, {"momentum", 0.1}, {"size", kRanks}});
+      run.in(local, half(x, rank)).in(c, gamma).in(c, beta).in(c, zeros).in(c, zeros);
+      run.in({2 * kRanks, kChannels}, parts).out(local).out(c).out(c).in_place_out().in_place_out();
+      append(y, run.run_reference().result(0));
+      mean = run.result(1);
+      rstd = run.result(2);
+    }
+    return y;
+  };
+  const Values expected_dx = numeric_gradient([&](const Values& v) { return forward(v, gamma); }, x, dy);
+  const Values expected_dgamma = numeric_gradient([&](const Values& v) { return forward(x, v); }, gamma, dy);
+  forward(x, gamma);
+  Values sums(2 * kChannels, 0.0), dgamma = zeros, dx;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    KernelRun run(Op::BatchNormGradStats);
+    run.in(local, half(dy, rank)).in(local, half(x, rank)).in(c, mean).in(c, rstd).in(c, dgamma).in(c, zeros);
+    run.out(pair).in_place_out().in_place_out().run_reference();
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += run.result(0)[i];
+    dgamma = run.result(1);
+  }
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    KernelRun run(Op::BatchNormGradApply, {{"size", kRanks}});
+    run.in(local, half(dy, rank)).in(local, half(x, rank)).in(c, gamma).in(c, mean).in(c, rstd);
+    append(dx, run.in(pair, sums).out(local).run_reference().result(0));
+  }
+  expect_near(dx, expected_dx, kTolerance);
+  expect_near(dgamma, expected_dgamma, kTolerance);
+}
+
+// Two ranks with three of six columns each.
+TEST(RefGradient, OfTheLossOverRanksMatchesDifferences) {
+  constexpr int64_t kRanks = 2, kRows = 4, kColumns = 3;
+  const Values targets = {1, -1, 4, 0}, weights = {0.5, 0};
+  const std::vector<Values> logits = {random_values(kRows * kColumns, 1), random_values(kRows * kColumns, 2)};
+  const auto parts = [&](const std::vector<Values>& logits) {
+    Values parts;
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      KernelRun run(Op::VocabParts, {{"first", rank * kColumns}});
+      run.in({kRows, kColumns}, logits[static_cast<size_t>(rank)]).in(DType::I32, {kRows}, targets);
+      const Values part = run.out({kRows, 4}).run_reference().result(0);
+      parts.insert(parts.end(), part.begin(), part.end());
+    }
+    return parts;
+  };
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    const auto loss = [&](const Values& v) {
+      std::vector<Values> changed = logits;
+      changed[static_cast<size_t>(rank)] = v;
+      KernelRun run(Op::VocabLoss, {{"size", kRanks}});
+      run.in({kRanks * kRows, 4}, parts(changed)).in(DType::I32, {kRows}, targets).out({2});
+      return run.run_reference().result(0);
+    };
+    const Values& mine = logits[static_cast<size_t>(rank)];
+    KernelRun grad(Op::VocabLossGrad, {{"first", rank * kColumns}, {"size", kRanks}});
+    grad.in({kRows, kColumns}, mine).in(DType::I32, {kRows}, targets).in({kRanks * kRows, 4}, parts(logits));
+    grad.in({1}, {0.5}).in_place_out().out({2}).run_reference();
+    expect_near(grad.result(0), numeric_gradient(loss, mine, weights), kTolerance);
+    EXPECT_EQ(grad.result(1), loss(mine));
+  }
+}
+
 }  // namespace
 }  // namespace tandem::cpu

@@ -35,6 +35,7 @@ KernelRun& KernelRun::in(DType dtype, Shape shape, const std::vector<double>& va
   std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
   for (size_t i = 0; i < values.size(); ++i)
     ref::set({bytes.data(), type}, static_cast<int64_t>(i), values[i]);
+  node_.inputs.emplace_back();  // some outputs share an input only where it is given
   input_types_.push_back(type);
   inputs_.push_back(std::move(bytes));
   return *this;
@@ -111,6 +112,7 @@ std::vector<double> KernelRun::result(int index) const {
 void expect_near(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == expected[i]) continue;  // infinities
     ASSERT_NEAR(actual[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << "element " << i;
   }
 }

@@ -50,13 +50,29 @@ TEST(RefLinearCrossEntropyGrad, GivesBothGradients) {
 // {lr, beta1, beta2, eps, decay, step, 1 / loss scale, clip}
 KernelRun& with_hyper(KernelRun& run, const std::vector<double>& hyper) { return run.in({8}, hyper); }
 
-TEST(RefGlobalNorm, UnscalesAndNoticesInfinity) {
-  KernelRun finite(Op::GlobalNorm);
-  with_hyper(finite, {0, 0, 0, 0, 0, 1, 0.5, 0}).in({1}, {3}).in({2}, {0, 4}).out({2}).run_reference();
-  EXPECT_EQ(finite.result(0), (std::vector<double>{2.5, 1}));
-  KernelRun infinite(Op::GlobalNorm);
-  with_hyper(infinite, {0, 0, 0, 0, 0, 1, 0.5, 0}).in({1}, {3}).in({1}, {HUGE_VAL}).out({2}).run_reference();
-  EXPECT_EQ(infinite.result(0)[1], 0);
+TEST(RefSquareSums, UnscalesAndAddsThePiecesOfASlot) {
+  KernelRun run(Op::SquareSums, {{"slots", "0,2,0"}, {"num_slots", 3}});
+  with_hyper(run, {0, 0, 0, 0, 0, 1, 0.5, 0}).in({2}, {7, 8});
+  run.in({1}, {6}).in({2}, {0, 4}).in({1}, {8}).out({6}).run_reference();
+  EXPECT_EQ(run.result(0), (std::vector<double>{9 + 16, 0, 4, 0, 7, 8}));
+}
+
+TEST(RefSquareSums, CountsThePiecesThatAreNotFinite) {
+  KernelRun run(Op::SquareSums, {{"slots", "0,0,1"}, {"num_slots", 2}});
+  with_hyper(run, {0, 0, 0, 0, 0, 1, 1, 0}).in({0}, {});
+  run.in({1}, {HUGE_VAL}).in({2}, {1, std::nan("")}).in({1}, {3}).out({3}).run_reference();
+  EXPECT_EQ(run.result(0)[1], 9);
+  EXPECT_EQ(run.result(0)[2], 2);
+}
+
+TEST(RefGlobalNorm, IsTheRootOfTheSlotsAndFiniteIfEverythingWas) {
+  const auto norm = [](const std::vector<double>& sums) {
+    KernelRun run(Op::GlobalNorm, {{"num_slots", 2}});
+    return run.in({5}, sums).out({2}).run_reference().result(0);
+  };
+  EXPECT_EQ(norm({9, 16, 0, 7, 8}), (std::vector<double>{5, 1}));
+  EXPECT_EQ(norm({9, 16, 1, 7, 8})[1], 0);
+  EXPECT_EQ(norm({9, HUGE_VAL, 0, 7, 8})[1], 0);
 }
 
 TEST(RefAdamW, FirstStepMovesByTheLearningRate) {

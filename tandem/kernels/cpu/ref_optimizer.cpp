@@ -6,15 +6,29 @@
 namespace tandem::cpu::ref {
 namespace {
 
-void run_global_norm(const KernelArgs& args, Stream&) {
+void run_square_sums(const KernelArgs& args, Stream&) {
+  const TensorArg &stats = args.in[1], &sums = args.out[0];
   const double inv_scale = get(args.in[0], kHyperInvScale);
-  double sum = 0;
-  for (const TensorArg& g : args.in.subspan(1)) {
-    for (int64_t i = 0; i < g.elems(); ++i) sum += get(g, i) * get(g, i);
+  const std::vector<int64_t> slots = read_slots(args);
+  const int64_t num_slots = args.attrs.integer("num_slots");
+  for (int64_t i = 0; i <= num_slots; ++i) set(sums, i, 0);
+  for (size_t piece = 0; piece < slots.size(); ++piece) {
+    const TensorArg& g = args.in[piece + 2];
+    double sum = 0;
+    for (int64_t i = 0; i < g.elems(); ++i) sum += std::pow(get(g, i) * inv_scale, 2);
+    accumulate(sums, slots[piece], sum);
+    accumulate(sums, num_slots, std::isfinite(sum) ? 0 : 1);
   }
-  const double norm = inv_scale * std::sqrt(sum);
-  set(args.out[0], 0, norm);
-  set(args.out[0], 1, std::isfinite(norm) ? 1 : 0);
+  for (int64_t i = 0; i < stats.elems(); ++i) set(sums, num_slots + 1 + i, get(stats, i));
+}
+
+void run_global_norm(const KernelArgs& args, Stream&) {
+  const TensorArg& sums = args.in[0];
+  const int64_t num_slots = args.attrs.integer("num_slots");
+  double sum = 0;
+  for (int64_t i = 0; i < num_slots; ++i) sum += get(sums, i);
+  set(args.out[0], 0, std::sqrt(sum));
+  set(args.out[0], 1, get(sums, num_slots) == 0 && std::isfinite(sum) ? 1 : 0);
 }
 
 // Calls update(w, g, i) -> new w for every element, unless the step is skipped; zeroes the gradients.
@@ -61,6 +75,7 @@ void run_sgd(const KernelArgs& args, Stream&) {
 }  // namespace
 
 void add_optimizer(KernelRegistry& registry) {
+  add(registry, Op::SquareSums, run_square_sums);
   add(registry, Op::GlobalNorm, run_global_norm);
   add(registry, Op::AdamW, run_adamw);
   add(registry, Op::Sgd, run_sgd);

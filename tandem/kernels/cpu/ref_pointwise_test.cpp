@@ -67,9 +67,12 @@ TEST(RefSlice, TakesColumns) {
             (Values{3, 4, 5, 6}));
 }
 
-TEST(RefReshape, IsTheSameBytes) {
-  KernelRun run(Op::Reshape, {{"shape", "4,1"}});
-  EXPECT_EQ(run.in({2, 2}, {1, 2, 3, 4}).out({4, 1}).run_reference().result(0), (Values{1, 2, 3, 4}));
+TEST(RefZeros, AndCopyWriteTheWholeOutput) {
+  EXPECT_EQ(KernelRun(Op::Zeros).out({3}).run_reference().result(0), (Values{0, 0, 0}));
+  KernelRun fresh(Op::Copy, {{"to", "host"}}), placed = fresh;
+  EXPECT_EQ(fresh.in({3}, {1, 2, 3}).out({3}).run_reference().result(0), (Values{1, 2, 3}));
+  placed.in({3}, {1, 2, 3}).in({3}, {7, 8, 9}).in_place_out().run_reference();
+  EXPECT_EQ(placed.result(0), (Values{1, 2, 3}));
 }
 
 TEST(RefCast, RoundsToNearestEven) {

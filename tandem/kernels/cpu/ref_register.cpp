@@ -16,12 +16,14 @@ void add_reference_kernels(KernelRegistry& registry) {
   ref::add_conv(registry);
   ref::add_norm(registry);
   ref::add_image_norm(registry);
+  ref::add_batch_norm_sync(registry);
   ref::add_attention(registry);
   ref::add_pointwise(registry);
   ref::add_shape(registry);
   ref::add_pool(registry);
   ref::add_embedding(registry);
   ref::add_loss(registry);
+  ref::add_vocab_loss(registry);
   ref::add_optimizer(registry);
 }
 

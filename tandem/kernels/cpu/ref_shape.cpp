@@ -28,9 +28,12 @@ void run_slice(const KernelArgs& args, Stream&) {
   copy_columns(args.in[0], args.attrs.integer("begin"), args.out[0], 0, args.attrs.integer("size"));
 }
 
-void run_reshape(const KernelArgs&, Stream&) {}  // the output is the input's bytes under another shape
+void run_zeros(const KernelArgs& args, Stream&) {
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) set(args.out[0], i, 0);
+}
 
-void run_cast(const KernelArgs& args, Stream&) {
+// Cast, and Copy, which keeps the type.
+void run_copy(const KernelArgs& args, Stream&) {
   for (int64_t i = 0; i < args.out[0].elems(); ++i) set(args.out[0], i, get(args.in[0], i));
 }
 
@@ -39,8 +42,9 @@ void run_cast(const KernelArgs& args, Stream&) {
 void add_shape(KernelRegistry& registry) {
   add(registry, Op::Concat, run_concat);
   add(registry, Op::Slice, run_slice);
-  add(registry, Op::Reshape, run_reshape);
-  add(registry, Op::Cast, run_cast);
+  add(registry, Op::Zeros, run_zeros);
+  add(registry, Op::Cast, run_copy);
+  add(registry, Op::Copy, run_copy);
 }
 
 }  // namespace tandem::cpu::ref

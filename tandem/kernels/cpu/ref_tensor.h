@@ -59,12 +59,14 @@ void add_matmul(KernelRegistry& registry);
 void add_conv(KernelRegistry& registry);
 void add_norm(KernelRegistry& registry);
 void add_image_norm(KernelRegistry& registry);
+void add_batch_norm_sync(KernelRegistry& registry);
 void add_attention(KernelRegistry& registry);
 void add_pointwise(KernelRegistry& registry);
 void add_shape(KernelRegistry& registry);
 void add_pool(KernelRegistry& registry);
 void add_embedding(KernelRegistry& registry);
 void add_loss(KernelRegistry& registry);
+void add_vocab_loss(KernelRegistry& registry);
 void add_optimizer(KernelRegistry& registry);
 
 }  // namespace tandem::cpu::ref

@@ -1,0 +1,30 @@
+// The text of manifests and of their parts: JSON that carries a digest of itself.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/checkpoint/manifest.h"
+
+namespace tandem {
+
+// Adds the format's version and a digest of everything else.
+std::string seal(nlohmann::json content);
+
+// Throws DataError starting with `origin` unless the text is what seal gave, to the byte. `what` it should be
+// is for the message: "manifest".
+nlohmann::json unseal(std::string_view text, std::string_view what, const std::string& origin);
+
+nlohmann::json to_json(const std::vector<CheckpointFile>& files);
+nlohmann::json to_json(const std::vector<TensorEntry>& tensors);
+nlohmann::json to_json(const Manifest& manifest);
+
+// These throw json::exception where something is missing or of another type, DataError or ConfigError where
+// it makes no sense.
+std::vector<CheckpointFile> to_files(const nlohmann::json& value);
+std::vector<TensorEntry> to_tensors(const nlohmann::json& value, int version);
+Manifest to_manifest(const nlohmann::json& value);
+
+}  // namespace tandem

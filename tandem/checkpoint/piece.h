@@ -1,0 +1,43 @@
+// A rank's part of a logical tensor: which box of it, and where in memory its elements lie, row-major.
+// Saving takes views; loading fills targets, whatever boxes the checkpoint was written in.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "tandem/base/dtype.h"
+#include "tandem/base/shape.h"
+#include "tandem/checkpoint/boxes.h"
+
+namespace tandem {
+
+struct LogicalTensor {
+  std::string name;
+  DType dtype = DType::F32;
+  Shape shape;
+};
+
+template <typename Byte>
+struct TensorPiece {
+  std::string name;
+  DType dtype = DType::F32;
+  Shape shape;  // of the whole tensor
+  Box box;
+  std::span<Byte> bytes;  // of the box
+
+  TensorPiece() = default;
+  TensorPiece(std::string tensor, DType type, Shape logical, Box part, std::span<Byte> memory)
+      : name(std::move(tensor)), dtype(type), shape(std::move(logical)), box(part), bytes(memory) {}
+  // The whole tensor.
+  TensorPiece(std::string tensor, DType type, Shape logical, std::span<Byte> memory)
+      : TensorPiece(std::move(tensor), type, logical, whole_box(logical), memory) {}
+
+  int64_t num_bytes() const { return box.elems() * dtype_bytes(dtype); }  // which bytes.size() must be
+};
+
+using TensorView = TensorPiece<const std::byte>;
+using TensorTarget = TensorPiece<std::byte>;
+
+}  // namespace tandem

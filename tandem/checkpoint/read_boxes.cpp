@@ -1,0 +1,214 @@
+#include "tandem/checkpoint/read_boxes.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "tandem/base/error.h"
+#include "tandem/base/thread_pool.h"
+#include "tandem/checkpoint/boxes.h"
+#include "tandem/checkpoint/running_digest.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kOpenFiles = 64;  // at a time: a checkpoint may have more files than a process may open
+
+class InputFile {
+ public:
+  explicit InputFile(fs::path path)
+      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) throw DataError("{}: cannot open: {}", path_.string(), std::strerror(errno));
+  }
+  ~InputFile() { ::close(fd_); }
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  void read_at(int64_t offset, std::span<std::byte> dst) const {
+    while (!dst.empty()) {
+      const ssize_t n = ::pread(fd_, dst.data(), dst.size(), offset);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) throw IoError("{}: cannot read: {}", path_.string(), std::strerror(errno));
+      if (n == 0) throw DataError("{}: truncated: ends at byte {}", path_.string(), offset);
+      dst = dst.subspan(static_cast<size_t>(n));
+      offset += n;
+    }
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  int fd_;
+};
+
+// A shard's bytes [begin, end), which have a digest of their own, and who wants something of them.
+struct Block {
+  const TensorEntry* tensor;
+  const Shard* shard;
+  const std::string* digest;
+  int64_t begin;
+  int64_t end;
+  std::vector<const BoxRead*> reads;
+};
+
+// Calls run(first byte in the shard, first byte in the destination, bytes) for the unbroken runs of a block
+// that a read wants, until it returns false.
+template <typename Run>
+void for_each_run(const Block& block, const BoxRead& read, Run&& run) {
+  const Box& from = block.shard->box;
+  const Box both = intersect(from, read.box);
+  const int64_t elem = dtype_bytes(block.tensor->dtype);
+  const int64_t src_row = from.cols() * elem, dst_row = read.box.cols() * elem;
+  if (both.elems() == 0) return;
+  const auto clipped = [&](int64_t begin, int64_t end, int64_t dst) {
+    const int64_t first = std::max(begin, block.begin), last = std::min(end, block.end);
+    return first >= last || run(first, dst + first - begin, last - first);
+  };
+  const int64_t src_column = (both.col_begin - from.col_begin) * elem;
+  const int64_t dst_column = (both.col_begin - read.box.col_begin) * elem;
+  const int64_t top = both.row_begin - from.row_begin, bottom = both.row_end - from.row_begin;
+  const int64_t shift = from.row_begin - read.box.row_begin;           // from rows here to rows there
+  if (both.cols() == from.cols() && both.cols() == read.box.cols()) {  // whole rows on both sides: one run
+    clipped(top * src_row, bottom * src_row, (top + shift) * dst_row);
+    return;
+  }
+  const int64_t last = std::min(bottom, (block.end - 1) / src_row + 1);
+  for (int64_t row = std::max(top, block.begin / src_row); row < last; ++row) {
+    const int64_t begin = row * src_row + src_column;
+    if (!clipped(begin, begin + both.cols() * elem, (row + shift) * dst_row + dst_column)) return;
+  }
+}
+
+bool wants(const Block& block, const BoxRead& read) {
+  bool found = false;
+  for_each_run(block, read, [&](int64_t, int64_t, int64_t) {
+    found = true;
+    return false;
+  });
+  return found;
+}
+
+// Where the block can be read to without a copy, because it lies in one piece in the only destination.
+std::span<std::byte> direct_destination(const Block& block) {
+  if (block.reads.size() != 1 || block.reads[0]->dst.empty()) return {};
+  std::span<std::byte> whole;
+  for_each_run(block, *block.reads[0], [&](int64_t, int64_t dst, int64_t bytes) {
+    if (bytes == block.end - block.begin)
+      whole = block.reads[0]->dst.subspan(static_cast<size_t>(dst), static_cast<size_t>(bytes));
+    return false;
+  });
+  return whole;
+}
+
+void read_block(const Block& block, const InputFile& file, std::vector<std::byte>& bounce) {
+  const auto bytes = static_cast<size_t>(block.end - block.begin);
+  const bool digest_only = std::all_of(block.reads.begin(), block.reads.end(),
+                                       [](const BoxRead* read) { return read->dst.empty(); });
+  std::span<std::byte> dst = direct_destination(block);
+  const bool direct = !dst.empty();
+  if (!direct) {
+    bounce.resize(std::max(bounce.size(), digest_only ? std::min(bytes, kDigestPiece) : bytes));
+    dst = bounce;
+  }
+  RunningDigest digest;
+  for (size_t done = 0; done < bytes; done += kDigestPiece) {
+    const auto piece = dst.subspan(digest_only ? 0 : done, std::min(kDigestPiece, bytes - done));
+    file.read_at(block.shard->offset + block.begin + static_cast<int64_t>(done), piece);
+    digest.add(piece);
+  }
+  if (const std::string found = digest.hex(); found != *block.digest) {
+    throw DataError(
+        "{}: damaged: tensor '{}' (bytes {} to {}): expected digest {}, found {}; use an earlier checkpoint",
+        file.path().string(), block.tensor->name, block.shard->offset + block.begin,
+        block.shard->offset + block.end, *block.digest, found);
+  }
+  if (direct || digest_only) return;
+  for (const BoxRead* read : block.reads) {
+    if (read->dst.empty()) continue;
+    for_each_run(block, *read, [&](int64_t src, int64_t to, int64_t run_bytes) {
+      std::memcpy(read->dst.data() + to, dst.data() + (src - block.begin), static_cast<size_t>(run_bytes));
+      return true;
+    });
+  }
+}
+
+using BlocksByFile = std::map<std::string_view, std::vector<Block>>;
+
+BlocksByFile plan(const Manifest& manifest, std::span<const BoxRead> reads) {
+  std::unordered_map<const TensorEntry*, std::vector<const BoxRead*>> by_tensor;
+  for (const BoxRead& read : reads) by_tensor[read.tensor].push_back(&read);
+  BlocksByFile files;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    const auto wanted = by_tensor.find(&tensor);
+    if (wanted == by_tensor.end()) continue;
+    for (const Shard& shard : tensor.shards) {
+      std::vector<const BoxRead*> meeting;
+      for (const BoxRead* read : wanted->second) {
+        if (intersect(read->box, shard.box).elems() > 0) meeting.push_back(read);
+      }
+      if (meeting.empty()) continue;
+      const int64_t size = manifest.block_bytes(shard);
+      for (size_t i = 0; i < shard.digests.size(); ++i) {
+        const int64_t begin = static_cast<int64_t>(i) * size;
+        Block block{&tensor, &shard, &shard.digests[i], begin, std::min(begin + size, shard.bytes), {}};
+        for (const BoxRead* read : meeting) {
+          if (wants(block, *read)) block.reads.push_back(read);
+        }
+        if (!block.reads.empty()) files[shard.file].push_back(std::move(block));
+      }
+    }
+  }
+  return files;
+}
+
+void read_blocks(const std::vector<std::pair<const Block*, const InputFile*>>& jobs, ThreadPool* pool) {
+  std::mutex mutex;
+  std::exception_ptr failure;  // of the first failed job in the order of jobs, so that reports do not vary
+  int64_t failed_task = -1;
+  std::vector<std::vector<std::byte>> bounces(static_cast<size_t>(pool != nullptr ? pool->num_threads() : 1));
+  const auto read = [&](int64_t task, int worker) {
+    const auto& [block, file] = jobs[static_cast<size_t>(task)];
+    try {
+      read_block(*block, *file, bounces[static_cast<size_t>(worker)]);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (failed_task < 0 || task < failed_task) {
+        failed_task = task;
+        failure = std::current_exception();
+      }
+    }
+  };
+  const auto num_tasks = static_cast<int64_t>(jobs.size());
+  if (pool != nullptr) {
+    pool->parallel_for(num_tasks, read);
+  } else {
+    for (int64_t task = 0; task < num_tasks; ++task) read(task, 0);
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+void read_boxes(const Manifest& manifest, std::span<const BoxRead> reads, ThreadPool* pool) {
+  const BlocksByFile blocks = plan(manifest, reads);
+  for (auto next = blocks.begin(); next != blocks.end();) {
+    std::map<std::string_view, InputFile> files;
+    std::vector<std::pair<const Block*, const InputFile*>> jobs;
+    for (; next != blocks.end() && files.size() < kOpenFiles; ++next) {
+      const auto& file = files.try_emplace(next->first, manifest.directory / next->first).first->second;
+      for (const Block& block : next->second) jobs.emplace_back(&block, &file);
+    }
+    read_blocks(jobs, pool);
+  }
+}
+
+}  // namespace tandem

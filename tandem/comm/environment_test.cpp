@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "tandem/base/error.h"
+#include "tandem/comm/connect.h"
+
+namespace tandem {
+namespace {
+
+constexpr const char* kNames[] = {
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+    "SLURM_NODEID", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_STEP_TASKS_PER_NODE", "SLURM_RESTART_COUNT",
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "TANDEM_TRANSPORT", "TANDEM_COMM_TIMEOUT_S", "TANDEM_CONNECT_TIMEOUT_S"};
+
+// Exactly these variables of launchers are set while it lives, and none afterwards.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& variables) {
+    clear();
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() { clear(); }
+
+ private:
+  static void clear() {
+    for (const char* name : kNames) unsetenv(name);
+  }
+};
+
+std::string message_of(const std::map<std::string, std::string>& variables) {
+  const Environment environment(variables);
+  try {
+    read_world();
+    from_environment({});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ReadWorld, IsAloneWithoutALauncher) {
+  const Environment environment({});
+  const WorldInfo world = read_world();
+  EXPECT_EQ(world.rank, 0);
+  EXPECT_EQ(world.world_size, 1);
+}
+
+TEST(ReadWorld, TakesTorchrunsVariablesFirst) {
+  const Environment environment({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "1"},
+                                 {"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "1234"}, {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                 {"TORCHELASTIC_RUN_ID", "abc"}, {"SLURM_PROCID", "0"}});
+  const WorldInfo world = read_world();
+  EXPECT_EQ(world.rank, 5);
+  EXPECT_EQ(world.world_size, 8);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_world_size, 4);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.master_addr, "node-a");
+  EXPECT_EQ(world.master_port, 1234);
+  EXPECT_EQ(world.restart_count, 2);
+  EXPECT_EQ(world.run_id, "abc");
+}
+
+TEST(ReadWorld, UnderstandsSlurmAndOpenMpi) {
+  {
+    const Environment environment({{"SLURM_PROCID", "8"}, {"SLURM_NTASKS", "11"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
+    const WorldInfo world = read_world();
+    EXPECT_EQ(world.rank, 8);
+    EXPECT_EQ(world.node_rank, 2);
+    EXPECT_EQ(world.local_world_size, 3);
+    EXPECT_EQ(world.master_addr, "10.0.0.1");
+  }
+  const Environment environment({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const WorldInfo world = read_world();
+  EXPECT_EQ(world.rank, 3);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_world_size, 2);
+}
+
+TEST(ReadWorld, NamesTheVariableThatIsMissingOrWrong) {
+  EXPECT_EQ(message_of({{"RANK", "1"}}), "environment variable WORLD_SIZE: missing, though RANK is set; a launcher sets both");
+  EXPECT_EQ(message_of({{"WORLD_SIZE", "2"}}), "environment variable RANK: missing, though WORLD_SIZE is set; a launcher sets both");
+  EXPECT_EQ(message_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), "environment variable RANK: expected a whole number from 0, found 'x'");
+  EXPECT_EQ(message_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment variable RANK: expected less than 2 (WORLD_SIZE), found 2");
+  EXPECT_EQ(message_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}),
+            "environment variable MASTER_PORT: expected a port from 1 to 65535, found 99999");
+  EXPECT_EQ(message_of({{"TANDEM_TRANSPORT", "nccl"}}), "environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found 'nccl'");
+  EXPECT_EQ(message_of({{"TANDEM_COMM_TIMEOUT_S", "0"}}), "environment variable TANDEM_COMM_TIMEOUT_S: expected a whole number from 1, found '0'");
+}
+
+TEST(FromEnvironment, Overrides) {
+  const Environment environment({{"TANDEM_TRANSPORT", "gloo"}, {"TANDEM_COMM_TIMEOUT_S", "7"}});
+  const ConnectOptions options = from_environment({});
+  EXPECT_EQ(options.transport, Transport::Gloo);
+  EXPECT_EQ(options.timeout, std::chrono::seconds(7));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,113 @@
+// Values are written to a file of their own first, which then gets the key's name: by rename where the value
+// may replace another, by link, which fails where the name is taken, where it may not. Only add needs a lock.
+#include "tandem/comm/file_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "tandem/base/error.h"
+#include "tandem/base/system.h"
+#include "tandem/comm/poll_store.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::chrono::seconds kLockTimeout{20};  // whoever holds it does so for microseconds
+
+struct LockedFile {
+  int fd = -1;
+  ~LockedFile() {
+    if (fd >= 0) ::close(fd);  // which unlocks it
+  }
+};
+
+}  // namespace
+
+FileStore::FileStore(std::filesystem::path directory) : directory_(std::move(directory)) {
+  std::error_code error;
+  std::filesystem::create_directories(directory_, error);
+  if (error) throw CommError("store {}: cannot make the directory: {}", description(), error.message());
+}
+
+void FileStore::fail(const std::string& action) const {
+  throw CommError("store {}: cannot {}: {}", description(), action, std::strerror(errno));
+}
+
+// A key may hold any character; those that a file name may not, and those that would clash, are spelled out.
+std::filesystem::path FileStore::path_of(const std::string& key) const {
+  std::string name = "k.";
+  for (const char c : key) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+    name += plain ? std::string(1, c) : fmt::format("%{:02x}", static_cast<unsigned char>(c));
+  }
+  return directory_ / name;
+}
+
+std::filesystem::path FileStore::write_aside(const std::string& value) {
+  static std::atomic<uint64_t> count{0};
+  const std::filesystem::path path = directory_ / fmt::format("new.{}.{}.{}", hostname(), getpid(), ++count);
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << value;
+  file.close();
+  if (!file) fail("write " + path.string());
+  return path;
+}
+
+void FileStore::set(const std::string& key, const std::string& value) {
+  const std::filesystem::path aside = write_aside(value);
+  if (::rename(aside.c_str(), path_of(key).c_str()) != 0) fail("set key '" + key + "'");
+}
+
+std::optional<std::string> FileStore::try_get(const std::string& key) {
+  std::ifstream file(path_of(key), std::ios::binary);
+  if (file) return std::string(std::istreambuf_iterator<char>(file), {});
+  if (errno != ENOENT || !std::filesystem::exists(directory_)) fail("read key '" + key + "'");
+  return std::nullopt;
+}
+
+std::string FileStore::get(const std::string& key, std::chrono::milliseconds timeout) { return poll_for(*this, key, timeout); }
+
+std::string FileStore::set_if_missing(const std::string& key, const std::string& value) {
+  const std::filesystem::path aside = write_aside(value);
+  for (;;) {
+    const bool is_new = ::link(aside.c_str(), path_of(key).c_str()) == 0;
+    if (!is_new && errno != EEXIST) fail("set key '" + key + "'");
+    const auto present = is_new ? value : try_get(key);
+    if (!present) continue;  // removed meanwhile
+    ::unlink(aside.c_str());
+    return *present;
+  }
+}
+
+int64_t FileStore::add(const std::string& key, int64_t amount) {
+  const LockedFile lock{::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)};
+  if (lock.fd < 0) fail("open its lock");
+  const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
+  while (flock(lock.fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK || std::chrono::steady_clock::now() > deadline) fail("lock it");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::string text = try_get(key).value_or("0");
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw CommError("store {}: key '{}' holds no number: '{}'", description(), key, text);
+  }
+  set(key, std::to_string(value + amount));
+  return value + amount;
+}
+
+void FileStore::remove(const std::string& key) {
+  if (::unlink(path_of(key).c_str()) != 0 && errno != ENOENT) fail("remove key '" + key + "'");
+}
+
+}  // namespace tandem

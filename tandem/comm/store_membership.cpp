@@ -1,0 +1,77 @@
+#include "tandem/comm/store_membership.h"
+
+#include <fmt/ranges.h>
+
+#include "tandem/base/error.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHeartbeat{250};
+constexpr milliseconds kSilence{1500};  // long for a crowded machine, short for a person who waits
+constexpr milliseconds kPatience{1000};
+constexpr milliseconds kNewsDelay{300};  // how much later than a closed connection its reason may come
+
+}  // namespace
+
+StoreMembership::StoreMembership(const std::string& host, int port, std::string key, int rank,
+                                 std::vector<std::string> names, milliseconds connect_timeout)
+    : key_(std::move(key)),
+      rank_(rank),
+      names_(std::move(names)),
+      questions_(host, port, false, connect_timeout, kPatience),
+      lifeline_(host, port, false, connect_timeout) {
+  const std::string& name = names_[static_cast<size_t>(rank)];
+  lifeline_.open_lifeline(name, key_, fmt::format("{} is gone; its own output says why", name));
+  thread_ = std::jthread([this] { watch(); });
+}
+
+StoreMembership::~StoreMembership() {
+  stop_ = true;
+  lifeline_.say_farewell();
+  lifeline_.hang_up();
+}
+
+void StoreMembership::watch() {
+  std::string reason;
+  for (;;) {
+    const TcpStore::News news = lifeline_.listen(kHeartbeat, &reason);
+    if (stop_ || news == TcpStore::News::ServerEnded) return;
+    if (news == TcpStore::News::ServerLost) {
+      return settle(fmt::format("{} is gone, and the store that it served; its own output says why", names_[0]));
+    }
+    if (news == TcpStore::News::Value) return settle(reason);
+    lifeline_.say_alive();
+  }
+}
+
+// Where the store is down, its server's end is the watching thread's to tell; this rank says what it saw.
+std::string StoreMembership::agree(const std::string& reason) {
+  try {
+    return questions_.set_if_missing(key_, reason);
+  } catch (const CommError&) {
+    return reason;
+  }
+}
+
+std::string StoreMembership::silent_ranks() {
+  try {
+    const std::vector<std::string> names = questions_.silent(kSilence);
+    if (names.empty()) return {};
+    return fmt::format("{} {} no sign of life: stopped, or cut off from the network", fmt::join(names, ", "),
+                       names.size() == 1 ? "gives" : "give");
+  } catch (const CommError&) {
+    if (rank_ == 0) return {};
+    return fmt::format("{}, which serves the store, does not answer: stopped, or cut off from the network", names_[0]);
+  }
+}
+
+std::string StoreMembership::awaited_reason() {
+  const Deadline deadline = std::chrono::steady_clock::now() + kNewsDelay;
+  while (!ended() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
+  return Membership::awaited_reason();
+}
+
+}  // namespace tandem

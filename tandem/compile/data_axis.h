@@ -1,0 +1,49 @@
+// The data axis: ranks that each see their own micro-batches and share one set of weights.
+//
+// Changes: parameters become views of their unit's flat buffer. Where weights are sharded (fsdp), that buffer
+//   is gathered before each use, one unit ahead, in forward and again in backward, and dies after the last.
+//   Gradient accumulators become views of a flat buffer too; once a unit's last gradient is written, the
+//   buffer is reduce-scattered, and backward goes on with the next unit meanwhile.
+// Keeps: what is computed, and its order. Every strategy reduces the same buffers in the same order, so that
+//   ddp, zero1, zero2 and fsdp give the same bits.
+// Needs before: differentiate, recompute. Needs after: fuse, schedule.
+#pragma once
+
+#include "tandem/compile/units.h"
+#include "tandem/config/config.h"
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+// What the ranks of the data axis keep only a part of.
+struct Sharding {
+  bool optimizer = false;
+  bool gradients = false;
+  bool weights = false;
+};
+Sharding sharding_of(Strategy strategy);
+
+struct DataAxisOptions {
+  Sharding sharding;
+  bool accumulates = false;      // several passes make a step
+  bool offload_weights = false;  // weights live in host memory and are copied in for each use
+  bool offload_optimizer = false;
+};
+
+// For the pass of one micro-batch, and for a forward graph.
+Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options);
+
+// Leaves of a unit, alike in the pass, the update and evaluation.
+enum class GradientHome {
+  Whole,         // a persistent buffer of the unit's size, which passes add to: one rank on the axis
+  WholeAndPart,  // a buffer of the unit's size for each pass, reduced into this rank's part: ddp, zero1
+  Part,          // only the part is kept: zero2, fsdp
+};
+GradientHome gradient_home(const UnitLayout& layout, const Sharding& sharding);
+
+Value weights_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit, const DataAxisOptions& options);
+Value gradients_leaf(Graph& graph, const Unit& unit);                                // the whole unit
+Value gradient_part_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit);  // this rank's part
+Value view(Graph& graph, Value flat, int64_t begin, const Shape& shape, int32_t block, Phase phase);
+
+}  // namespace tandem

@@ -1,0 +1,16 @@
+// This node's place in the network.
+#pragma once
+
+#include <string>
+
+namespace tandem {
+
+// A tcp port that nobody uses now: the system's choice for a socket that is closed again.
+int free_port();
+
+// The address under which a peer at `host` would see this machine; 127.0.0.1 where there is no way to it.
+std::string address_towards(const std::string& host, int port);
+
+bool is_own_address(const std::string& host);  // whether `host` is one of this machine's addresses
+
+}  // namespace tandem

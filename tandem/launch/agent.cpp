@@ -1,0 +1,199 @@
+#include "tandem/launch/agent.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <optional>
+#include <random>
+
+#include "tandem/base/error.h"
+#include "tandem/base/system.h"
+#include "tandem/launch/address.h"
+#include "tandem/launch/environment.h"
+#include "tandem/launch/log_directory.h"
+#include "tandem/launch/node_stores.h"
+#include "tandem/launch/rendezvous.h"
+#include "tandem/launch/round_watch.h"
+#include "tandem/launch/signals.h"
+#include "tandem/launch/supervisor.h"
+#include "tandem/launch/verdict.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSilence{10000};
+constexpr milliseconds kFarewell{5000};  // for the other nodes to read how the launch ended
+
+milliseconds from_seconds(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1e3)); }
+
+std::string make_run_id(const LaunchOptions& options) {
+  if (!options.run_id.empty()) return options.run_id;
+  if (!options.is_local()) return "none";
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+class Agent {
+ public:
+  Agent(const LaunchOptions& options, Terminal& terminal)
+      : options_(options), terminal_(terminal), run_id_(make_run_id(options)), logs_(options.log_dir) {}
+
+  int run() { return options_.is_local() ? run_alone() : run_with_others(); }
+
+ private:
+  bool is_interrupted();
+  bool shows_rank_0() const { return !options_.tee; }
+  AttemptSetup describe(const Round& round) const;
+  Round own_round(int restarts) const;
+  int run_alone();
+  int run_with_others();
+  RoundEnd run_round(Rendezvous& rendezvous, Store& watch_store, const Round& round);
+  RoundEnd wait_for_others(Rendezvous& rendezvous, RoundWatch& watch, const Round& round, int code);
+
+  const LaunchOptions& options_;
+  Terminal& terminal_;
+  const std::string run_id_;
+  LogDirectory logs_;
+  SignalReader signals_;  // before any thread
+  int interrupted_by_ = 0;
+};
+
+// Between attempts nobody supervises: signals are asked for.
+bool Agent::is_interrupted() {
+  for (int signal : signals_.take()) {
+    if (asks_to_stop(signal)) interrupted_by_ = signal;
+  }
+  return interrupted_by_ != 0;
+}
+
+AttemptSetup Agent::describe(const Round& round) const {
+  AttemptSetup setup;
+  setup.program = options_.program;
+  setup.grace = from_seconds(options_.grace_s);
+  setup.heading = fmt::format("{} attempt {} on {}", utc_time(), round.restarts, hostname());
+  const std::vector<std::string> inherited = own_environment();
+  RankPlace place;
+  place.world_size = round.world_size();
+  place.local_world_size = round.own().num_ranks;
+  place.node_rank = round.node_rank;
+  place.num_nodes = static_cast<int>(round.nodes.size());
+  place.master_addr = round.master_addr;
+  place.master_port = round.master_port;
+  place.restart_count = round.restarts;
+  place.max_restarts = options_.max_restarts;
+  place.run_id = run_id_;
+  for (int local = 0; local < round.own().num_ranks; ++local) {
+    place.local_rank = local;
+    place.rank = round.first_rank() + local;
+    const auto show = [&](int bit) {
+      if (options_.tee) return (*options_.tee & bit) != 0 ? Show::Prefixed : Show::Nothing;
+      return place.rank == 0 ? Show::AsItIs : Show::Nothing;
+    };
+    setup.ranks.push_back(
+        {place.rank, rank_environment(place, inherited), logs_.log_of(place.rank), show(1), show(2)});
+  }
+  return setup;
+}
+
+Round Agent::own_round(int restarts) const {
+  Round round;
+  round.restarts = restarts;
+  round.nodes = {NodeInfo{.host = hostname(), .address = "127.0.0.1", .num_ranks = options_.ranks_per_node}};
+  if (!options_.master_addr.empty()) round.master_addr = options_.master_addr;
+  round.master_port = options_.master_port != 0 ? options_.master_port : free_port();
+  return round;
+}
+
+int Agent::run_alone() {
+  for (int restarts = 0;; ++restarts) {
+    const AttemptResult result = supervise(describe(own_round(restarts)), signals_, terminal_);
+    const RoundEnd end = judge(result, restarts, options_.max_restarts);
+    report(end, result, options_.max_restarts, shows_rank_0(), logs_, terminal_);
+    if (end.kind != EndKind::Restart) return end.code;
+    if (is_interrupted()) return 128 + interrupted_by_;
+  }
+}
+
+// This node's ranks are done; the launch is when all are. The others may take long, or fail and restart all.
+RoundEnd Agent::wait_for_others(Rendezvous& rendezvous, RoundWatch& watch, const Round& round, int code) {
+  rendezvous.finish(round, code);
+  for (int signals_seen = 0;;) {
+    if (const std::optional<RoundEnd> end = watch.wait_for_end(milliseconds(50))) return *end;
+    if (const std::string lost = watch.store_error(); !lost.empty()) {
+      if (code == 0) return {};  // the work here is done
+      throw CommError("{}", lost);
+    }
+    interrupted_by_ = 0;
+    if (is_interrupted() && ++signals_seen == 1) watch.tell_interrupt(interrupted_by_);
+    if (signals_seen > 1) return {EndKind::Stop, 128 + interrupted_by_, "", 0};
+  }
+}
+
+RoundEnd Agent::run_round(Rendezvous& rendezvous, Store& watch_store, const Round& round) {
+  RoundWatch::Options watching;
+  watching.id = run_id_;
+  watching.interval = std::min(from_seconds(options_.monitor_interval_s), kSilence / 5);
+  watching.silence = kSilence;
+  watching.end_for = [&](const std::string& reason, int exit_code) {
+    return end_for_failure(reason, exit_code, round.restarts, options_.max_restarts);
+  };
+  RoundWatch watch(rendezvous, watch_store, round, watching);
+  const AttemptResult result = supervise(describe(round), signals_, terminal_, &watch);
+  const RoundEnd own = judge(result, round.restarts, options_.max_restarts);
+  RoundEnd end;
+  if (result.stopped_from_outside && !watch.end()) {
+    end = {EndKind::Stop, static_cast<int>(ExitCode::Failed),
+           fmt::format("rendezvous '{}': the store is lost: {}", run_id_, watch.store_error()), 0};
+  } else if (watch.end()) {
+    end = *watch.end();
+  } else if (own.reason.empty()) {
+    end = wait_for_others(rendezvous, watch, round, own.code);
+  } else {
+    end = rendezvous.end(round, own);
+  }
+  report(end, result, options_.max_restarts, shows_rank_0(), logs_, terminal_);
+  return end;
+}
+
+int Agent::run_with_others() {
+  std::optional<NodeStores> stores = open_node_stores(options_, [this] { return is_interrupted(); });
+  if (!stores) return 128 + interrupted_by_;
+  RendezvousOptions meeting;
+  meeting.id = run_id_;
+  meeting.self = {.host = hostname(),
+                  .address = stores->own_address,
+                  .num_ranks = options_.ranks_per_node,
+                  .given_rank = options_.node_rank,
+                  .least_nodes = options_.nodes.least,
+                  .most_nodes = options_.nodes.most};
+  meeting.master_addr = stores->master_addr;
+  meeting.master_port = stores->master_port;
+  meeting.timeout = from_seconds(options_.rendezvous_timeout_s);
+  meeting.silence = kSilence;
+  meeting.interrupted = [this] { return is_interrupted(); };
+  meeting.notice = [this](const std::string& text) { terminal_.message(text); };
+  Rendezvous rendezvous(*stores->main, meeting);
+  for (;;) {
+    const std::optional<Round> round = rendezvous.join();
+    if (!round) return 128 + interrupted_by_;
+    const RoundEnd end = run_round(rendezvous, *stores->watch, *round);
+    if (end.kind == EndKind::Restart) continue;
+    try {
+      rendezvous.leave(*round);
+      if (stores->serves) rendezvous.wait_until_left(*round, kFarewell);
+    } catch (const CommError&) {  // the ranks are done and the code is known: nothing depends on it
+    }
+    return end.code;
+  }
+}
+
+}  // namespace
+
+int run_launch(const LaunchOptions& options, Terminal& terminal) {
+  check_options(options);
+  return Agent(options, terminal).run();
+}
+
+}  // namespace tandem

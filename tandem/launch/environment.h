@@ -1,0 +1,28 @@
+// torchrun's contract: what a rank finds in its environment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+struct RankPlace {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node_rank = 0;
+  int num_nodes = 1;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::string run_id = "none";
+};
+
+// `inherited` ("NAME=value" each) with the rank's variables in place of any that were there.
+std::vector<std::string> rank_environment(const RankPlace& place, const std::vector<std::string>& inherited);
+
+std::vector<std::string> own_environment();
+
+}  // namespace tandem

@@ -1,0 +1,50 @@
+#include "tandem/launch/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+bool contains(const std::vector<std::string>& entries, const std::string& entry) {
+  return std::find(entries.begin(), entries.end(), entry) != entries.end();
+}
+
+TEST(RankEnvironment, HoldsTorchrunsVariables) {
+  const RankPlace place = {.rank = 5,
+                           .world_size = 8,
+                           .local_rank = 1,
+                           .local_world_size = 4,
+                           .node_rank = 1,
+                           .num_nodes = 2,
+                           .master_addr = "node-a",
+                           .master_port = 29500,
+                           .restart_count = 2,
+                           .max_restarts = 3,
+                           .run_id = "job"};
+  const std::vector<std::string> made = rank_environment(place, {"PATH=/bin"});
+  for (const char* entry :
+       {"PATH=/bin", "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
+        "GROUP_WORLD_SIZE=2", "ROLE_RANK=5", "ROLE_WORLD_SIZE=8", "MASTER_ADDR=node-a", "MASTER_PORT=29500",
+        "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job"})
+    EXPECT_TRUE(contains(made, entry)) << entry;
+}
+
+TEST(RankEnvironment, ReplacesWhatTheLauncherItselfWasGiven) {
+  const std::vector<std::string> made = rank_environment({.rank = 1}, {"RANK=7", "RANKING=8", "RANK=9"});
+  EXPECT_FALSE(contains(made, "RANK=7"));
+  EXPECT_FALSE(contains(made, "RANK=9"));
+  EXPECT_TRUE(contains(made, "RANK=1"));
+  EXPECT_TRUE(contains(made, "RANKING=8"));
+}
+
+TEST(RankEnvironment, SeveralRanksOnANodeGetOneThreadEachUnlessTold) {
+  EXPECT_TRUE(contains(rank_environment({.local_world_size = 2}, {}), "OMP_NUM_THREADS=1"));
+  EXPECT_FALSE(contains(rank_environment({.local_world_size = 1}, {}), "OMP_NUM_THREADS=1"));
+  EXPECT_FALSE(
+      contains(rank_environment({.local_world_size = 2}, {"OMP_NUM_THREADS=4"}), "OMP_NUM_THREADS=1"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,28 @@
+// The store that a launch of several nodes meets at, from its flags.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tandem/comm/store.h"
+#include "tandem/launch/options.h"
+
+namespace tandem {
+
+struct NodeStores {
+  std::unique_ptr<Store> main;
+  std::unique_ptr<Store> watch;  // for the thread that watches: a wait in one must not hold up the other
+  bool serves = false;           // this process holds the store: the others need it to the end
+  std::string own_address;       // where other nodes reach this one
+  std::string master_addr;       // what ranks are told, where a flag says so
+  int master_port = 0;
+};
+
+// Throws CommError where the store cannot be served, or reached within the rendezvous' timeout, naming its
+// address; null where interrupted() said so.
+std::optional<NodeStores> open_node_stores(const LaunchOptions& options,
+                                           const std::function<bool()>& interrupted);
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+// What a user asks of `tandem launch`, in torchrun's words.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem {
+
+enum class RendezvousBackend { Static, File, Etcd };
+
+struct NodeRange {
+  int least = 1;
+  int most = 1;
+};
+
+struct LaunchOptions {
+  int ranks_per_node = 1;
+  NodeRange nodes;
+  int node_rank = -1;  // -1: nodes are numbered in the order in which they join
+  RendezvousBackend backend = RendezvousBackend::Static;
+  std::string endpoint;  // HOST:PORT, or a directory for File
+  std::string run_id;    // empty: made up where one node is all there is, "none" otherwise
+  bool standalone = false;
+  double rendezvous_timeout_s = 600;
+  int max_restarts = 0;
+  double monitor_interval_s = 1;  // between looks at the other nodes; own ranks are noticed at once
+  double grace_s = 300;           // for ranks to end by themselves after a forwarded signal
+  std::string log_dir;            // empty: a temporary directory that only a failure leaves behind
+  std::optional<int> tee;         // 1: stdout, 2: stderr, 3: both; of every rank. Not given: rank 0 as it is
+  std::string master_addr;        // empty: node 0's own
+  int master_port = 0;            // 0: one that is free
+  std::vector<std::string> program;
+
+  // One node needs nobody else: no store, no network.
+  bool is_local() const { return standalone || nodes.most == 1; }
+};
+
+// "4", or "auto" (GPUs, else cores), "gpu", "cpu" (cores). `count_gpus` is asked only where it matters.
+int parse_ranks_per_node(std::string_view text, const std::function<int()>& count_gpus);
+NodeRange parse_nodes(std::string_view text);  // "2" or "1:4"
+RendezvousBackend parse_backend(std::string_view text);
+int parse_tee(std::string_view text);
+
+// Throws ConfigError where flags contradict each other or one is missing.
+void check_options(const LaunchOptions& options);
+
+// The index of the first word that belongs to the program, in the words after `launch`: everything from the
+// first that is neither a flag nor a flag's value, or after "--". The number of words where there is none.
+size_t find_program(std::span<const std::string> words);
+
+// The command that runs `program`: a subcommand of tandem runs `self`, a Python file runs under python3.
+std::vector<std::string> complete_program(std::vector<std::string> program, const std::string& self,
+                                          std::span<const std::string> subcommands);
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+HostPort parse_host_port(std::string_view text, std::string_view flag);  // throws ConfigError naming the flag
+
+}  // namespace tandem

@@ -1,0 +1,238 @@
+#include "tandem/launch/rendezvous.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "tandem/base/error.h"
+#include "tandem/launch/address.h"
+#include "tandem/launch/options.h"
+
+namespace tandem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBeatEvery{1000};
+constexpr milliseconds kShortestPause{5}, kLongestPause{200};
+
+}  // namespace
+
+bool BeatWatch::is_silent(Store& store, int slot) {
+  const std::string beat = store.try_get(fmt::format("{}beat/{}", prefix_, slot)).value_or("");
+  const auto now = Clock::now();
+  const auto [known, is_new] = seen_.try_emplace(slot, Seen{beat, now});
+  if (!is_new && known->second.beat != beat) known->second = {beat, now};
+  return now - known->second.changed > silence_;
+}
+
+// Waits are many short questions: some stores cannot wait for two things, and joining has to see an end, a
+// silent peer and Ctrl-C as well.
+struct Rendezvous::Waiting {
+  Waiting(int round, std::string keys, milliseconds silence, Clock::time_point give_up_at)
+      : number(round), prefix(std::move(keys)), beats(prefix, silence), deadline(give_up_at) {}
+  const int number;
+  const std::string prefix;
+  BeatWatch beats;
+  const Clock::time_point deadline;
+  int slot = -1;
+  int count = 0;  // slots that take part, once the round is closed
+  int64_t beat = 0;
+  bool interrupted = false;
+  Clock::time_point started = Clock::now(), last_beat{};
+  std::optional<Clock::time_point> enough_since;
+};
+
+std::string Rendezvous::prefix(const std::string& id, int number) {
+  return fmt::format("tandem-launch/{}/{}/", id, number);
+}
+
+std::optional<RoundEnd> Rendezvous::ended(int number) {
+  const std::optional<std::string> text = store_.try_get(prefix(number) + "end");
+  return text ? std::optional(RoundEnd::from_text(*text)) : std::nullopt;
+}
+
+int Rendezvous::newest_round() {
+  const std::string stored = store_.try_get(fmt::format("tandem-launch/{}/round", options_.id)).value_or("0");
+  int number = std::max(next_round_, std::atoi(stored.c_str()));
+  for (std::optional<RoundEnd> end = ended(number); end; end = ended(++number)) {
+    restarts_ = end->restarts;
+  }
+  next_round_ = number;
+  return number;
+}
+
+// A beat, a pause, and whether to go on: not where the round has ended, somebody is silent or the user wants
+// to stop.
+bool Rendezvous::tick(Waiting& waiting, int num_slots) {
+  const auto now = Clock::now();
+  if (now - waiting.last_beat > kBeatEvery && waiting.slot >= 0) {
+    store_.set(fmt::format("{}beat/{}", waiting.prefix, waiting.slot), std::to_string(++waiting.beat));
+    waiting.last_beat = now;
+  }
+  if (options_.interrupted()) {
+    waiting.interrupted = true;
+    return false;
+  }
+  if (ended(waiting.number)) return false;
+  for (int slot = 0; slot < num_slots; ++slot) {
+    if (slot == waiting.slot || !waiting.beats.is_silent(store_, slot)) continue;
+    declare_stale(waiting, fmt::format("slot {} is silent", slot));
+    return false;
+  }
+  std::this_thread::sleep_for(std::clamp(std::chrono::duration_cast<milliseconds>(now - waiting.started) / 20,
+                                         kShortestPause, kLongestPause));
+  return true;
+}
+
+// A launch that is under way goes on counting its restarts; one that was left behind by a crash does not.
+void Rendezvous::declare_stale(const Waiting& waiting, const std::string& why) {
+  const bool left_behind = waiting.count > 0 && waiting.slot >= waiting.count;
+  store_.set_if_missing(waiting.prefix + "end",
+                        RoundEnd{EndKind::Stale, 1, why, left_behind ? 0 : restarts_}.to_text());
+}
+
+void Rendezvous::give_up(const Waiting& waiting, const std::string& why) {
+  declare_stale(waiting, why);
+  throw CommError("rendezvous '{}' at {}: {}", options_.id, store_.description(), why);
+}
+
+void Rendezvous::close_if_enough(Waiting& waiting) {
+  const NodeInfo& self = options_.self;
+  const int joined = static_cast<int>(store_.add(waiting.prefix + "joined", 0));
+  if (joined < self.least_nodes) return;
+  if (!waiting.enough_since) waiting.enough_since = Clock::now();
+  const milliseconds patience = joined < previous_count_ ? options_.reunion
+                                : previous_count_ > 0    ? milliseconds(0)
+                                                         : options_.last_call;
+  if (joined < self.most_nodes && Clock::now() - *waiting.enough_since < patience) return;
+  const int count = std::min(joined, self.most_nodes);
+  for (int slot = 0; slot < count; ++slot) {
+    if (!store_.try_get(fmt::format("{}node/{}", waiting.prefix, slot))) return;  // it is about to say
+  }
+  store_.set(fmt::format("tandem-launch/{}/round", options_.id), std::to_string(waiting.number));
+  store_.set(waiting.prefix + "closed", std::to_string(count));
+}
+
+// True with a place in a closed round; false where this round is over or the user wants to stop.
+bool Rendezvous::wait_for_place(Waiting& waiting) {
+  const int slot = static_cast<int>(store_.add(waiting.prefix + "joined", 1)) - 1;
+  waiting.slot = slot;
+  options_.self.slot = slot;
+  store_.set(fmt::format("{}beat/{}", waiting.prefix, slot), "0");
+  store_.set(fmt::format("{}node/{}", waiting.prefix, slot), options_.self.to_text());
+  bool told = false;
+  for (;;) {
+    const std::optional<std::string> closed = store_.try_get(waiting.prefix + "closed");
+    if (closed) {
+      waiting.count = std::atoi(closed->c_str());
+      if (slot < waiting.count) return true;
+      if (!told)
+        options_.notice(fmt::format("rendezvous '{}' already runs with {} nodes; waiting for a place",
+                                    options_.id, waiting.count));
+      told = true;
+    } else if (slot == 0) {
+      close_if_enough(waiting);
+    }
+    const int joined = static_cast<int>(store_.add(waiting.prefix + "joined", 0));
+    if (Clock::now() > waiting.deadline) {
+      const double seconds = std::chrono::duration<double>(options_.timeout).count();
+      if (closed)
+        throw CommError("rendezvous '{}' at {}: in use by a launch of {} nodes; choose another --rdzv-id",
+                        options_.id, store_.description(), waiting.count);
+      give_up(waiting,
+              fmt::format("only {} of {} nodes joined within {:g} s; start tandem launch on the missing ones "
+                          "with the same --rdzv-endpoint and --rdzv-id, or wait longer with --rdzv-timeout",
+                          joined, options_.self.least_nodes, seconds));
+    }
+    if (!tick(waiting, closed ? waiting.count : joined)) return false;
+  }
+}
+
+Round Rendezvous::describe(const Waiting& waiting, int count) {
+  Round round;
+  round.number = waiting.number;
+  round.restarts = restarts_;
+  for (int slot = 0; slot < count; ++slot) {
+    const std::string key = fmt::format("{}node/{}", waiting.prefix, slot);
+    round.nodes.push_back(NodeInfo::from_text(store_.get(key, options_.silence)));
+  }
+  round.nodes = order_nodes(std::move(round.nodes));
+  const auto own = std::find_if(round.nodes.begin(), round.nodes.end(),
+                                [&](const NodeInfo& node) { return node.slot == waiting.slot; });
+  round.node_rank = static_cast<int>(own - round.nodes.begin());
+  return round;
+}
+
+bool Rendezvous::start_together(Waiting& waiting, Round& round) {
+  const std::string key = waiting.prefix + "master";
+  if (round.node_rank == 0) {
+    const std::string address = options_.master_addr.empty() ? round.own().address : options_.master_addr;
+    const int port = options_.master_port != 0 ? options_.master_port : free_port();
+    store_.set(key, fmt::format("{}:{}", address, port));
+  }
+  store_.add(waiting.prefix + "ready", 1);
+  std::optional<std::string> master;
+  while (!(master = store_.try_get(key)) || store_.add(waiting.prefix + "ready", 0) < waiting.count) {
+    if (Clock::now() > waiting.deadline) give_up(waiting, "the nodes that joined did not all start in time");
+    if (!tick(waiting, waiting.count)) return false;
+  }
+  const HostPort place = parse_host_port(*master, "MASTER_ADDR:MASTER_PORT");
+  round.master_addr = place.host;
+  round.master_port = place.port;
+  return true;
+}
+
+std::optional<Round> Rendezvous::join() {
+  const auto deadline = Clock::now() + options_.timeout;
+  for (;;) {
+    const int number = newest_round();
+    Waiting waiting(number, prefix(number), options_.silence, deadline);
+    if (wait_for_place(waiting)) {
+      Round round = describe(waiting, waiting.count);
+      if (start_together(waiting, round)) {
+        options_.self.previous_rank = round.node_rank;
+        previous_count_ = waiting.count;
+        return round;
+      }
+    }
+    if (waiting.interrupted) {
+      if (waiting.slot < waiting.count || waiting.count == 0) declare_stale(waiting, "interrupted");
+      return std::nullopt;
+    }
+  }
+}
+
+RoundEnd Rendezvous::end(const Round& round, const RoundEnd& wanted) {
+  return RoundEnd::from_text(store_.set_if_missing(prefix(round.number) + "end", wanted.to_text()));
+}
+
+void Rendezvous::finish(const Round& round, int code) {
+  const std::string keys = prefix(round.number);
+  store_.set(fmt::format("{}outcome/{}", keys, round.own().slot), std::to_string(code));
+  const auto count = static_cast<int64_t>(round.nodes.size());
+  if (store_.add(keys + "finished", 1) < count) return;
+  int worst = 0;  // whatever is not 0; an interruption whose work is saved only where nothing else is wrong
+  for (int64_t slot = 0; slot < count; ++slot) {
+    const int outcome =
+        std::atoi(store_.get(fmt::format("{}outcome/{}", keys, slot), options_.silence).c_str());
+    if (worst == 0 || worst == static_cast<int>(ExitCode::Interrupted))
+      worst = outcome != 0 ? outcome : worst;
+  }
+  end(round, {worst == 0 ? EndKind::Done : EndKind::Stop, worst, "", 0});
+}
+
+void Rendezvous::interrupt(const Round& round, int signal) {
+  store_.set_if_missing(prefix(round.number) + "interrupt", std::to_string(signal));
+}
+
+void Rendezvous::leave(const Round& round) { store_.add(prefix(round.number) + "left", 1); }
+
+void Rendezvous::wait_until_left(const Round& round, milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (store_.add(prefix(round.number) + "left", 0) < static_cast<int64_t>(round.nodes.size()) &&
+         Clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(10));
+}
+
+}  // namespace tandem

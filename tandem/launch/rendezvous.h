@@ -1,0 +1,100 @@
+// How the launchers of several nodes come together for each attempt, part, and come together again, through a
+// store. An attempt is a round; what belongs to it has keys of its own:
+//
+//   <id>/round           a round not later than the current one (where newcomers begin to look)
+//   <id>/<n>/joined      counts the nodes that have joined; each has a slot
+//   <id>/<n>/node/<s>    who is in slot s
+//   <id>/<n>/beat/<s>    changes while the launcher in slot s lives
+//   <id>/<n>/closed      how many slots take part: set by slot 0 when enough have joined
+//   <id>/<n>/master      MASTER_ADDR:MASTER_PORT, by node rank 0
+//   <id>/<n>/ready       counts the nodes that know all this: the barrier before the start
+//   <id>/<n>/interrupt   a signal that one launcher was given
+//   <id>/<n>/finished    counts the nodes whose ranks are done, with their codes in outcome/<s>
+//   <id>/<n>/end         how the round ended: the first to set it decides for all
+//   <id>/<n>/left        counts the nodes that have read the end and need the store no more
+//
+// A round whose launchers are gone (no beat changes any more) is ended by whoever finds it, so that an id can
+// be used again after a crash.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tandem/comm/store.h"
+#include "tandem/launch/round.h"
+
+namespace tandem {
+
+struct RendezvousOptions {
+  std::string id;
+  NodeInfo self;                              // slot and previous_rank are filled in by join
+  std::string master_addr;                    // empty: node 0's address
+  int master_port = 0;                        // 0: a free one of node 0
+  std::chrono::milliseconds timeout{600000};  // for enough nodes to join
+  std::chrono::milliseconds last_call{3000};  // for more than the least
+  std::chrono::milliseconds reunion{15000};   // for all of the attempt before: some still stop their ranks
+  std::chrono::milliseconds silence{10000};   // without a beat: a launcher is gone
+  std::function<bool()> interrupted = [] { return false; };  // asked while waiting
+  std::function<void(const std::string&)> notice = [](const std::string&) {
+  };  // for waits a user wonders about
+};
+
+// Tells which launcher has shown no sign of life for too long, by the clock of this process alone.
+class BeatWatch {
+ public:
+  BeatWatch(std::string prefix, std::chrono::milliseconds silence)
+      : prefix_(std::move(prefix)), silence_(silence) {}
+  bool is_silent(Store& store, int slot);  // asks the store
+
+ private:
+  struct Seen {
+    std::string beat;
+    std::chrono::steady_clock::time_point changed;
+  };
+  const std::string prefix_;
+  const std::chrono::milliseconds silence_;
+  std::map<int, Seen> seen_;
+};
+
+class Rendezvous {
+ public:
+  Rendezvous(Store& store, RendezvousOptions options) : store_(store), options_(std::move(options)) {}
+
+  // Waits for enough nodes and returns what they agree on; null where interrupted() said so. Throws CommError
+  // where too few come, ConfigError where they contradict each other.
+  std::optional<Round> join();
+
+  // Ends the round as `wanted`, unless it has ended already; returns how it ended.
+  RoundEnd end(const Round& round, const RoundEnd& wanted);
+  // This node's ranks are done with `code`; the last node to say so ends the round.
+  void finish(const Round& round, int code);
+  void interrupt(const Round& round, int signal);
+  void leave(const Round& round);                                             // after the last round
+  void wait_until_left(const Round& round, std::chrono::milliseconds limit);  // for who serves the store
+
+  static std::string prefix(const std::string& id, int number);
+  std::string prefix(int number) const { return prefix(options_.id, number); }
+
+ private:
+  struct Waiting;  // one round's joining, in rendezvous.cpp
+  int newest_round();
+  std::optional<RoundEnd> ended(int number);
+  bool wait_for_place(Waiting& waiting);
+  void close_if_enough(Waiting& waiting);
+  bool start_together(Waiting& waiting, Round& round);
+  bool tick(Waiting& waiting, int num_slots);
+  void declare_stale(const Waiting& waiting, const std::string& why);
+  [[noreturn]] void give_up(const Waiting& waiting, const std::string& why);
+  Round describe(const Waiting& waiting, int count);
+
+  Store& store_;
+  RendezvousOptions options_;
+  int next_round_ = 0;
+  int restarts_ = 0;
+  int previous_count_ = 0;  // nodes of the attempt before
+};
+
+}  // namespace tandem

@@ -1,0 +1,96 @@
+#include "tandem/launch/round.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tandem/base/error.h"
+
+namespace tandem {
+namespace {
+
+nlohmann::json parse(const std::string& text) {
+  const nlohmann::json record = nlohmann::json::parse(text, nullptr, false);
+  if (!record.is_object())
+    throw CommError("rendezvous: expected a record of a launcher, found '{}'; use another --rdzv-id", text);
+  return record;
+}
+
+int order_of(const NodeInfo& node) {
+  if (node.given_rank >= 0) return node.given_rank;
+  return node.previous_rank >= 0 ? node.previous_rank : std::numeric_limits<int>::max();
+}
+
+std::string range_text(const NodeInfo& node) {
+  return node.least_nodes == node.most_nodes ? std::to_string(node.least_nodes)
+                                             : fmt::format("{}:{}", node.least_nodes, node.most_nodes);
+}
+
+}  // namespace
+
+std::string NodeInfo::to_text() const {
+  return nlohmann::json{{"host", host},
+                        {"address", address},
+                        {"ranks", num_ranks},
+                        {"given", given_rank},
+                        {"previous", previous_rank},
+                        {"least", least_nodes},
+                        {"most", most_nodes},
+                        {"slot", slot}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+NodeInfo NodeInfo::from_text(const std::string& text) {
+  const nlohmann::json record = parse(text);
+  NodeInfo node;
+  node.host = record.value("host", "");
+  node.address = record.value("address", "");
+  node.num_ranks = record.value("ranks", 1);
+  node.given_rank = record.value("given", -1);
+  node.previous_rank = record.value("previous", -1);
+  node.least_nodes = record.value("least", 1);
+  node.most_nodes = record.value("most", 1);
+  node.slot = record.value("slot", 0);
+  return node;
+}
+
+std::string RoundEnd::to_text() const {
+  return nlohmann::json{
+      {"kind", static_cast<int>(kind)}, {"code", code}, {"reason", reason}, {"restarts", restarts}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+RoundEnd RoundEnd::from_text(const std::string& text) {
+  const nlohmann::json record = parse(text);
+  return {static_cast<EndKind>(record.value("kind", static_cast<int>(EndKind::Stale))),
+          record.value("code", 1), record.value("reason", ""), record.value("restarts", 0)};
+}
+
+int Round::first_rank() const {
+  return std::accumulate(nodes.begin(), nodes.begin() + node_rank, 0,
+                         [](int sum, const NodeInfo& node) { return sum + node.num_ranks; });
+}
+
+int Round::world_size() const {
+  return std::accumulate(nodes.begin(), nodes.end(), 0,
+                         [](int sum, const NodeInfo& node) { return sum + node.num_ranks; });
+}
+
+std::vector<NodeInfo> order_nodes(std::vector<NodeInfo> nodes) {
+  std::sort(nodes.begin(), nodes.end(), [](const NodeInfo& a, const NodeInfo& b) {
+    return std::pair(order_of(a), a.slot) < std::pair(order_of(b), b.slot);
+  });
+  for (size_t i = 1; i < nodes.size(); ++i) {
+    const NodeInfo &a = nodes[i - 1], &b = nodes[i];
+    if (a.given_rank >= 0 && a.given_rank == b.given_rank)
+      throw ConfigError("--node-rank {}: given to two nodes, {} and {}; give each its own", a.given_rank,
+                        a.host, b.host);
+    if (a.least_nodes != b.least_nodes || a.most_nodes != b.most_nodes)
+      throw ConfigError("--nnodes: must be the same on all nodes, found {} on {} and {} on {}", range_text(a),
+                        a.host, range_text(b), b.host);
+  }
+  return nodes;
+}
+
+}  // namespace tandem

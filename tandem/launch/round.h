@@ -1,0 +1,55 @@
+// What the launchers of several nodes agree on for one attempt (a round), as values. Rendezvous writes and
+// reads them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+// What a node says about itself when it joins.
+struct NodeInfo {
+  std::string host;
+  std::string address;  // where the other nodes reach it
+  int num_ranks = 1;
+  int given_rank = -1;     // --node-rank
+  int previous_rank = -1;  // in the attempt before
+  int least_nodes = 1;
+  int most_nodes = 1;
+  int slot = 0;  // in order of joining
+
+  std::string to_text() const;
+  static NodeInfo from_text(const std::string& text);
+};
+
+struct Round {
+  int number = 0;
+  int restarts = 0;             // how many attempts of this launch came before
+  std::vector<NodeInfo> nodes;  // by node rank
+  int node_rank = 0;            // of this node
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+
+  const NodeInfo& own() const { return nodes[static_cast<size_t>(node_rank)]; }
+  int first_rank() const;  // of this node
+  int world_size() const;
+};
+
+// Stale: the round was left behind by launchers that are gone; the next one begins afresh.
+enum class EndKind { Done, Stop, Restart, Stale };
+
+struct RoundEnd {
+  EndKind kind = EndKind::Done;
+  int code = 0;        // the launcher's exit code, for Stop
+  std::string reason;  // what failed, in one line; may be empty
+  int restarts = 0;    // how many attempts of this launch come before the next round
+
+  std::string to_text() const;
+  static RoundEnd from_text(const std::string& text);
+};
+
+// Numbers the nodes: by --node-rank where given, then as in the attempt before, then in order of joining.
+// Throws ConfigError where two were given the same rank or do not agree on --nnodes.
+std::vector<NodeInfo> order_nodes(std::vector<NodeInfo> nodes);
+
+}  // namespace tandem

@@ -1,0 +1,126 @@
+#include "tandem/launch/round_watch.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tandem/base/error.h"
+
+namespace tandem {
+
+using Clock = std::chrono::steady_clock;
+
+RoundWatch::RoundWatch(Rendezvous& rendezvous, Store& watch_store, const Round& round, Options options)
+    : rendezvous_(rendezvous),
+      store_(watch_store),
+      round_(round),
+      options_(std::move(options)),
+      beats_(Rendezvous::prefix(options_.id, round.number), options_.silence) {
+  fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd_ < 0) throw IoError("eventfd: {}", std::strerror(errno));
+  thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+RoundWatch::~RoundWatch() {
+  thread_.request_stop();
+  changed_.notify_all();
+  thread_.join();
+  ::close(fd_);
+}
+
+void RoundWatch::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof(one));
+  changed_.notify_all();
+}
+
+// One failure of the store is no reason to stop: it may be restarting. Silence is.
+void RoundWatch::watch(const std::stop_token& stop) {
+  auto last_answer = Clock::now();
+  while (!stop.stop_requested()) {
+    try {
+      look();
+      last_answer = Clock::now();
+    } catch (const Error& error) {
+      if (Clock::now() - last_answer > options_.silence) {
+        const std::scoped_lock lock(mutex_);
+        store_error_ = error.what();
+      }
+    }
+    std::unique_lock lock(mutex_);
+    if (end_ || !store_error_.empty()) {
+      wake();
+      return;
+    }
+    changed_.wait_for(lock, stop, options_.interval, [] { return false; });
+  }
+}
+
+void RoundWatch::look() {
+  const std::string prefix = Rendezvous::prefix(options_.id, round_.number);
+  const int own_slot = round_.own().slot;
+  store_.set(fmt::format("{}beat/{}", prefix, own_slot), std::to_string(++beat_));
+  std::optional<std::string> end = store_.try_get(prefix + "end");
+  for (size_t node = 0; node < round_.nodes.size() && !end; ++node) {
+    const NodeInfo& other = round_.nodes[node];
+    if (other.slot == own_slot || !beats_.is_silent(store_, other.slot)) continue;
+    const std::string reason =
+        fmt::format("node {} ({}) is gone: its launcher has shown no sign of life for {} s", node, other.host,
+                    options_.silence.count() / 1000);
+    end = store_.set_if_missing(prefix + "end",
+                                options_.end_for(reason, static_cast<int>(ExitCode::Failed)).to_text());
+  }
+  const std::optional<std::string> interrupt = store_.try_get(prefix + "interrupt");
+  const std::scoped_lock lock(mutex_);
+  if (end) end_ = RoundEnd::from_text(*end);
+  if (interrupt && interrupt_ == 0) {
+    interrupt_ = std::atoi(interrupt->c_str());
+    wake();
+  }
+}
+
+OtherNodes::News RoundWatch::take() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t size = ::read(fd_, &count, sizeof(count));
+  const std::scoped_lock lock(mutex_);
+  return {end_.has_value() || !store_error_.empty(), interrupt_};
+}
+
+// Where the store cannot be told, the ranks here stop all the same, and the watching thread finds it lost.
+void RoundWatch::tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) {
+  try {
+    const RoundEnd end =
+        options_.end_for(describe_failure(root, ends), root.signal != 0 ? 1 : root.exit_code);
+    const RoundEnd decided = rendezvous_.end(round_, end);
+    const std::scoped_lock lock(mutex_);
+    end_ = decided;
+  } catch (const CommError&) {
+  }
+}
+
+void RoundWatch::tell_interrupt(int signal) {
+  try {
+    rendezvous_.interrupt(round_, signal);
+  } catch (const CommError&) {
+  }
+}
+
+std::optional<RoundEnd> RoundWatch::end() const {
+  const std::scoped_lock lock(mutex_);
+  return end_;
+}
+
+std::optional<RoundEnd> RoundWatch::wait_for_end(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, limit, [this] { return end_.has_value() || !store_error_.empty(); });
+  return end_;
+}
+
+std::string RoundWatch::store_error() const {
+  const std::scoped_lock lock(mutex_);
+  return store_error_;
+}
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+// While the ranks of a round run, a thread with a store connection of its own: shows that this launcher
+// lives, and notices when the round has ended, a signal was given to another node, another launcher has gone
+// silent, or the store cannot be reached any more.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tandem/comm/store.h"
+#include "tandem/launch/rendezvous.h"
+#include "tandem/launch/supervisor.h"
+
+namespace tandem {
+
+class RoundWatch final : public OtherNodes {
+ public:
+  struct Options {
+    std::string id;
+    std::chrono::milliseconds interval{1000};
+    std::chrono::milliseconds silence{10000};  // of a launcher or of the store
+    // How the round ends for a failure with this description and exit code.
+    std::function<RoundEnd(const std::string& reason, int exit_code)> end_for;
+  };
+  RoundWatch(Rendezvous& rendezvous, Store& watch_store, const Round& round, Options options);
+  ~RoundWatch() override;
+
+  int fd() const override { return fd_; }
+  News take() override;
+  void tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) override;
+  void tell_interrupt(int signal) override;
+
+  std::optional<RoundEnd> end() const;  // how the round has ended, if it has
+  // Waits until the round has ended, or `limit` is over.
+  std::optional<RoundEnd> wait_for_end(std::chrono::milliseconds limit);
+  std::string store_error() const;  // why the store counts as lost; empty while it does not
+
+ private:
+  void watch(const std::stop_token& stop);
+  void look();  // one look at the store
+  void wake();
+
+  Rendezvous& rendezvous_;
+  Store& store_;
+  const Round round_;
+  const Options options_;
+  int fd_ = -1;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::optional<RoundEnd> end_;
+  int interrupt_ = 0;
+  std::string store_error_;
+  BeatWatch beats_;
+  int64_t beat_ = 1'000'000;  // the joining has counted from 0
+  std::jthread thread_;       // last: it uses the others
+};
+
+}  // namespace tandem

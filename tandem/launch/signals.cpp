@@ -1,0 +1,43 @@
+#include "tandem/launch/signals.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tandem/base/error.h"
+
+namespace tandem {
+
+bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
+
+SignalReader::SignalReader() {
+  sigset_t taken;
+  sigemptyset(&taken);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGWINCH}) sigaddset(&taken, signal);
+  pthread_sigmask(SIG_BLOCK, &taken, &outer_mask_);
+  fd_ = ::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd_ < 0) throw IoError("signals: signalfd failed: {}", std::strerror(errno));
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &outer_pipe_);
+}
+
+// What is still waiting is thrown away: it was meant for ranks that are gone.
+SignalReader::~SignalReader() {
+  take();
+  ::close(fd_);
+  sigaction(SIGPIPE, &outer_pipe_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &outer_mask_, nullptr);
+}
+
+std::vector<int> SignalReader::take() {
+  std::vector<int> signals;
+  signalfd_siginfo info{};
+  while (::read(fd_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info)))
+    signals.push_back(static_cast<int>(info.ssi_signo));
+  return signals;
+}
+
+}  // namespace tandem

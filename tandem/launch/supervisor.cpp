@@ -1,0 +1,335 @@
+#include "tandem/launch/supervisor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "tandem/base/error.h"
+#include "tandem/launch/child_process.h"
+
+namespace tandem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestWait{1000};
+constexpr milliseconds kSettleOwnFault{50};    // a cause is known: only what happened at the same moment
+constexpr milliseconds kSettleSuspicion{300};  // perhaps a lost peer: its own end may be noticed later
+constexpr milliseconds kDrain{200};            // for output that somebody outside the group holds open
+constexpr milliseconds kAfterKill{30000};      // a process the kernel cannot kill, as on a dead disk
+constexpr int kInterruptedCode = static_cast<int>(ExitCode::Interrupted);
+
+struct Rank {
+  Rank(const RankSetup& setup, Terminal& terminal)
+      : number(setup.rank), output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err) {}
+  int number;
+  RankOutput output;
+  Child child;
+  bool told = false;
+  bool killed = false;
+  std::optional<RankEnd> end;
+
+  int& fd(OutputStream stream) { return stream == OutputStream::Out ? child.out : child.err; }
+};
+
+class Supervisor {
+ public:
+  Supervisor(const AttemptSetup& setup, SignalReader& signals, Terminal& terminal, OtherNodes* others)
+      : setup_(setup), signals_(signals), terminal_(terminal), others_(others) {}
+  ~Supervisor();
+
+  AttemptResult run();
+
+ private:
+  enum class Phase { Running, Settling, Stopping, Killing };
+
+  void start();
+  void wait_for_events();
+  void read_output(Rank& rank, OutputStream stream);
+  void drain(Rank& rank, OutputStream stream);
+  void close_stream(Rank& rank, OutputStream stream);
+  void reap();
+  void take_end(Rank& rank, const siginfo_t& info);
+  void on_signal(int signal);
+  void interrupt(int signal, const std::string& why);
+  void stop_others();
+  void tell_failure();
+  void kill_all();
+  void send(int signal);
+  void on_deadline();
+  void settle();
+  bool all_ended() const;
+  std::vector<RankEnd> ends() const;
+
+  const AttemptSetup& setup_;
+  SignalReader& signals_;
+  Terminal& terminal_;
+  OtherNodes* const others_;
+  std::deque<Rank> ranks_;
+  Clock::time_point start_ = Clock::now();
+  Phase phase_ = Phase::Running;
+  std::optional<Clock::time_point> deadline_;
+  std::optional<Clock::time_point> first_failure_;
+  int interrupted_ = 0;
+  bool stopped_from_outside_ = false;
+  bool failing_ = false;  // the others were told to stop because of a failure, here or on another node
+  bool failure_told_ = false;
+};
+
+// Only an exception leaves ranks behind.
+Supervisor::~Supervisor() {
+  for (Rank& rank : ranks_) {
+    if (rank.child.pid > 0 && !rank.end) {
+      ::kill(-rank.child.pid, SIGKILL);
+      while (::waitpid(rank.child.pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+    for (OutputStream stream : {OutputStream::Out, OutputStream::Err}) {
+      if (rank.fd(stream) >= 0) ::close(rank.fd(stream));
+    }
+  }
+}
+
+void Supervisor::start() {
+  std::vector<ChildSetup> children;
+  const auto terminal_for = [&](Show show, OutputStream stream) {
+    return show == Show::AsItIs && terminal_.is_terminal(stream) ? terminal_.fd(stream) : -1;
+  };
+  for (const RankSetup& rank : setup_.ranks) {
+    children.push_back({setup_.program, rank.environment, terminal_for(rank.show_out, OutputStream::Out),
+                        terminal_for(rank.show_err, OutputStream::Err)});
+  }
+  for (const RankSetup& rank : setup_.ranks) ranks_.emplace_back(rank, terminal_);
+  const std::vector<Child> started = start_children(children, signals_.outer_mask());
+  for (size_t i = 0; i < started.size(); ++i) {
+    ranks_[i].child = started[i];
+    ranks_[i].output.log_line(
+        fmt::format("--- {}, rank {}, pid {}", setup_.heading, ranks_[i].number, started[i].pid));
+  }
+  start_ = Clock::now();
+}
+
+AttemptResult Supervisor::run() {
+  start();
+  while (!all_ended()) {
+    wait_for_events();
+    if (deadline_ && Clock::now() >= *deadline_) on_deadline();
+  }
+  if (first_failure_) tell_failure();
+  return {ends(), interrupted_, stopped_from_outside_};
+}
+
+bool Supervisor::all_ended() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.end.has_value(); });
+}
+
+std::vector<RankEnd> Supervisor::ends() const {
+  std::vector<RankEnd> ends;
+  for (const Rank& rank : ranks_) {
+    if (rank.end) ends.push_back(*rank.end);
+  }
+  return ends;
+}
+
+void Supervisor::wait_for_events() {
+  std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}, {others_ ? others_->fd() : -1, POLLIN, 0}};
+  for (Rank& rank : ranks_) {
+    for (OutputStream stream : {OutputStream::Out, OutputStream::Err})
+      fds.push_back({rank.fd(stream), POLLIN, 0});
+  }
+  milliseconds wait = kLongestWait;
+  if (deadline_) {
+    const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
+    wait = std::clamp(left, milliseconds(0), kLongestWait);
+  }
+  const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(wait.count()));
+  TANDEM_CHECK(ready >= 0 || errno == EINTR, "poll: {}", std::strerror(errno));
+  for (size_t i = 0; ready > 0 && i < ranks_.size(); ++i) {
+    if (fds[2 + 2 * i].revents != 0) read_output(ranks_[i], OutputStream::Out);
+    if (fds[3 + 2 * i].revents != 0) read_output(ranks_[i], OutputStream::Err);
+  }
+  for (int signal : signals_.take()) on_signal(signal);
+  reap();
+  if (others_ != nullptr && ready > 0 && fds[1].revents != 0) {
+    const OtherNodes::News news = others_->take();
+    if (news.interrupt != 0 && interrupted_ == 0)
+      interrupt(news.interrupt,
+                fmt::format("another node was interrupted; SIG{} passed on", ::sigabbrev_np(news.interrupt)));
+    if (news.stop && !failing_) {
+      stopped_from_outside_ = true;
+      stop_others();
+    }
+  }
+}
+
+void Supervisor::read_output(Rank& rank, OutputStream stream) {
+  char buffer[1 << 16];
+  const ssize_t size = ::read(rank.fd(stream), buffer, sizeof(buffer));
+  if (size > 0) {
+    rank.output.receive(stream, {buffer, static_cast<size_t>(size)});
+  } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {  // a pseudo terminal ends with EIO
+    close_stream(rank, stream);
+  }
+}
+
+void Supervisor::close_stream(Rank& rank, OutputStream stream) {
+  if (rank.fd(stream) < 0) return;
+  ::close(rank.fd(stream));
+  rank.fd(stream) = -1;
+  rank.output.finish(stream);
+}
+
+void Supervisor::drain(Rank& rank, OutputStream stream) {
+  const auto until = Clock::now() + kDrain;
+  while (rank.fd(stream) >= 0 && Clock::now() < until) {
+    pollfd ready{rank.fd(stream), POLLIN, 0};
+    if (::poll(&ready, 1, 20) > 0) read_output(rank, stream);
+  }
+  close_stream(rank, stream);
+}
+
+// The group is killed while its leader still waits to be reaped: until then its number cannot belong to
+// anybody else.
+void Supervisor::reap() {
+  for (Rank& rank : ranks_) {
+    if (rank.end) continue;
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(rank.child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+      continue;
+    const auto now = Clock::now();
+    ::kill(-rank.child.pid, SIGKILL);
+    ::waitpid(rank.child.pid, nullptr, 0);
+    RankEnd end;
+    end.rank = rank.number;
+    (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
+    end.told = rank.told;
+    end.killed = rank.killed;
+    end.at_s = std::chrono::duration<double>(now - start_).count();
+    rank.end = end;
+  }
+  bool settle_again = false;
+  for (Rank& rank : ranks_) {
+    if (!rank.end || rank.child.pid == 0) continue;
+    rank.child.pid = 0;
+    for (OutputStream stream : {OutputStream::Out, OutputStream::Err}) drain(rank, stream);
+    rank.end->last_lines = {rank.output.last_lines().begin(), rank.output.last_lines().end()};
+    rank.output.log_line(fmt::format("--- rank {} ended with {}", rank.number, describe_exit(*rank.end)));
+    if (rank.told || interrupted_ != 0) continue;
+    if (rank.end->signal == 0 && rank.end->exit_code == kInterruptedCode && !first_failure_)
+      interrupt(SIGTERM, fmt::format("rank {} was interrupted; SIGTERM passed on", rank.number));
+    if (!rank.end->failed()) continue;
+    if (!first_failure_) first_failure_ = Clock::now();
+    settle_again = true;
+  }
+  if (settle_again && (phase_ == Phase::Running || phase_ == Phase::Settling)) settle();
+}
+
+void Supervisor::settle() {
+  const std::vector<RankEnd> so_far = ends();
+  const RankEnd* root = root_cause(so_far);
+  phase_ = Phase::Settling;
+  deadline_ = *first_failure_ + (is_final_code(root->exit_code) && root->signal == 0 ? setup_.agreement_grace
+                                 : is_own_fault(*root)                               ? kSettleOwnFault
+                                                                                     : kSettleSuspicion);
+}
+
+void Supervisor::tell_failure() {
+  if (others_ == nullptr || failure_told_) return;
+  failure_told_ = true;
+  const std::vector<RankEnd> so_far = ends();
+  if (const RankEnd* root = root_cause(so_far)) others_->tell_failure(*root, so_far);
+}
+
+void Supervisor::send(int signal) {
+  for (Rank& rank : ranks_) {
+    if (rank.end) continue;
+    rank.told = true;
+    rank.killed = signal == SIGKILL;
+    ::kill(-rank.child.pid, signal);
+    ::kill(-rank.child.pid, SIGCONT);  // one that was stopped could not obey
+  }
+}
+
+void Supervisor::stop_others() {
+  failing_ = true;
+  phase_ = Phase::Stopping;
+  deadline_ = Clock::now() + setup_.failure_grace;
+  send(SIGTERM);
+}
+
+void Supervisor::interrupt(int signal, const std::string& why) {
+  interrupted_ = signal;
+  if (others_ != nullptr) others_->tell_interrupt(signal);
+  if (phase_ == Phase::Stopping || phase_ == Phase::Killing) return;  // they know
+  const auto running =
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.end; });
+  if (running > 0)
+    terminal_.message(fmt::format("{}; {} rank{} may take {} s to end (again to kill)", why, running,
+                                  running == 1 ? "" : "s", setup_.grace.count() / 1000));
+  phase_ = Phase::Stopping;
+  deadline_ = Clock::now() + setup_.grace;
+  send(signal);
+}
+
+void Supervisor::kill_all() {
+  phase_ = Phase::Killing;
+  deadline_ = Clock::now() + kAfterKill;
+  send(SIGKILL);
+}
+
+void Supervisor::on_signal(int signal) {
+  if (signal == SIGWINCH) {
+    for (Rank& rank : ranks_) {
+      for (OutputStream stream : {OutputStream::Out, OutputStream::Err}) {
+        if (rank.output.show(stream) == Show::AsItIs && rank.fd(stream) >= 0)
+          copy_terminal_size(terminal_.fd(stream), rank.fd(stream));
+      }
+    }
+  }
+  if (!asks_to_stop(signal)) return;
+  const int passed_on = signal == SIGHUP ? SIGTERM : signal;  // programs know what SIGTERM means
+  if (interrupted_ != 0) return kill_all();
+  interrupt(passed_on, fmt::format("SIG{} passed on", ::sigabbrev_np(passed_on)));
+}
+
+void Supervisor::on_deadline() {
+  switch (phase_) {
+    case Phase::Running: break;
+    case Phase::Settling:
+      tell_failure();
+      stop_others();
+      break;
+    case Phase::Stopping: kill_all(); break;
+    case Phase::Killing:
+      for (Rank& rank : ranks_) {
+        if (rank.end) continue;
+        terminal_.message(fmt::format("rank {} (pid {}) does not die of SIGKILL; leaving it behind",
+                                      rank.number, rank.child.pid));
+        RankEnd end;
+        end.rank = rank.number;
+        end.signal = SIGKILL;
+        end.told = end.killed = true;
+        rank.end = end;
+        rank.child.pid = 0;
+      }
+      break;
+  }
+}
+
+}  // namespace
+
+AttemptResult supervise(const AttemptSetup& setup, SignalReader& signals, Terminal& terminal,
+                        OtherNodes* others) {
+  return Supervisor(setup, signals, terminal, others).run();
+}
+
+}  // namespace tandem

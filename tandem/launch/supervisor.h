@@ -1,0 +1,66 @@
+// One attempt on this node: starts the ranks, reads what they print and sees them to their end.
+//
+//   a rank fails     a moment later, in which whoever failed with it is noticed too, the others get SIGTERM
+//                    and after a few seconds SIGKILL
+//   SIGINT, SIGTERM  passed on; the ranks have a longer grace to save their work; a second one kills them
+//   exit code 75     a rank was interrupted by somebody else: the others are told as if we had been
+//
+// Nothing is left when it returns: each signal goes to a rank's whole process group, and what a rank leaves
+// behind there is killed at its end.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tandem/launch/failure.h"
+#include "tandem/launch/rank_output.h"
+#include "tandem/launch/signals.h"
+#include "tandem/launch/terminal.h"
+
+namespace tandem {
+
+struct RankSetup {
+  int rank = 0;
+  std::vector<std::string> environment;
+  std::filesystem::path log;
+  Show show_out = Show::Nothing;
+  Show show_err = Show::Nothing;
+};
+
+struct AttemptSetup {
+  std::vector<std::string> program;
+  std::vector<RankSetup> ranks;
+  std::string heading;                            // a line at the start of each log
+  std::chrono::milliseconds grace{300000};        // after a forwarded signal
+  std::chrono::milliseconds failure_grace{5000};  // after another rank's failure
+  std::chrono::milliseconds agreement_grace{
+      2000};  // for ranks to find the same bad config or data themselves
+};
+
+struct AttemptResult {
+  std::vector<RankEnd> ends;          // in the order of the setup
+  int interrupted = 0;                // the signal that was passed on, or 0
+  bool stopped_from_outside = false;  // another node ended the attempt
+};
+
+// The other nodes, as the supervisor sees them. Methods are called by the supervising thread.
+class OtherNodes {
+ public:
+  struct News {
+    bool stop = false;  // the attempt is over
+    int interrupt = 0;  // a signal that another node was given
+  };
+  virtual ~OtherNodes() = default;
+  virtual int fd() const = 0;  // readable when there is news
+  virtual News take() = 0;
+  virtual void tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) = 0;
+  virtual void tell_interrupt(int signal) = 0;
+};
+
+// Throws ConfigError where the program cannot be started.
+AttemptResult supervise(const AttemptSetup& setup, SignalReader& signals, Terminal& terminal,
+                        OtherNodes* others = nullptr);
+
+}  // namespace tandem

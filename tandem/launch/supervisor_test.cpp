@@ -1,0 +1,210 @@
+#include "tandem/launch/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tandem/base/error.h"
+#include "tandem/base/file.h"
+#include "tandem/launch/environment.h"
+#include "tandem/launch/temporary_directory_test.h"
+
+namespace tandem {
+namespace {
+
+class SupervisorTest : public testing::Test {
+ protected:
+  SupervisorTest() {
+    EXPECT_EQ(0, ::pipe(quiet_));
+    setup_.heading = "test";
+  }
+  ~SupervisorTest() override {
+    for (int fd : quiet_) ::close(fd);
+  }
+
+  // `script` runs under sh for each of `num_ranks` ranks, in the test's directory.
+  AttemptResult run(const std::string& script, int num_ranks) {
+    setup_.program = {"sh", "-c", "cd " + directory_.path().string() + "; " + script};
+    setup_.ranks.clear();
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      setup_.ranks.push_back(
+          {.rank = rank,
+           .environment = rank_environment({.rank = rank, .world_size = num_ranks}, own_environment()),
+           .log = log_of(rank)});
+    }
+    Terminal terminal(quiet_[1], quiet_[1]);
+    return supervise(setup_, signals_, terminal, others_);
+  }
+  std::filesystem::path log_of(int rank) const {
+    return directory_.path() / ("rank-" + std::to_string(rank) + ".log");
+  }
+  bool exists(const char* name) const { return std::filesystem::exists(directory_.path() / name); }
+
+  TemporaryDirectory directory_;
+  SignalReader signals_;
+  AttemptSetup setup_;
+  OtherNodes* others_ = nullptr;
+  int quiet_[2];
+};
+
+TEST_F(SupervisorTest, RunsEveryRankToItsEndAndKeepsItsOutput) {
+  const AttemptResult result = run("echo out $RANK; echo err $RANK >&2", 3);
+  ASSERT_EQ(3u, result.ends.size());
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_FALSE(result.ends[static_cast<size_t>(rank)].failed());
+    const std::string log = read_text(log_of(rank));
+    EXPECT_NE(std::string::npos, log.find("out " + std::to_string(rank) + "\n"));
+    EXPECT_NE(std::string::npos, log.find("err " + std::to_string(rank) + "\n"));
+  }
+  EXPECT_EQ(nullptr, root_cause(result.ends));
+}
+
+TEST_F(SupervisorTest, AFailureStopsTheOthersAndIsTheRootCause) {
+  const AttemptResult result =
+      run("if [ $RANK = 1 ]; then echo first >&2; echo it broke >&2; exit 7; fi; sleep 60", 3);
+  const RankEnd* root = root_cause(result.ends);
+  ASSERT_NE(nullptr, root);
+  EXPECT_EQ(1, root->rank);
+  EXPECT_EQ(7, root->exit_code);
+  EXPECT_EQ("it broke", root->last_line());
+  EXPECT_EQ(SIGTERM, result.ends[0].signal);
+  EXPECT_TRUE(result.ends[2].told);
+  EXPECT_FALSE(result.ends[2].killed);
+}
+
+TEST_F(SupervisorTest, ARankThatIgnoresSigtermIsKilledWithAllItStarted) {
+  setup_.failure_grace = std::chrono::milliseconds(100);
+  const AttemptResult result =
+      run("if [ $RANK = 1 ]; then sleep 0.2; exit 1; fi; trap '' TERM; sh -c \"trap '' TERM; sleep 1; touch "
+          "late\" & "
+          "wait; sleep 60",
+          2);
+  EXPECT_EQ(SIGKILL, result.ends[0].signal);
+  EXPECT_TRUE(result.ends[0].killed);
+  ::usleep(1200000);
+  EXPECT_FALSE(exists("late"));
+}
+
+TEST_F(SupervisorTest, WhatARankLeavesBehindEndsWithIt) {
+  run("sh -c 'sleep 0.5; touch late' & exit 0", 1);
+  ::usleep(700000);
+  EXPECT_FALSE(exists("late"));
+}
+
+TEST_F(SupervisorTest, AStoppedRankIsStoppedToo) {
+  const AttemptResult result =
+      run("if [ $RANK = 0 ]; then echo $$ > pid; sleep 60; fi; while ! [ -s pid ]; do sleep 0.01; done; "
+          "kill -STOP $(cat pid); exit 1",
+          2);
+  EXPECT_EQ(1, root_cause(result.ends)->rank);
+  EXPECT_NE(0, result.ends[0].signal);
+}
+
+TEST_F(SupervisorTest, RanksWithAFinalCodeHaveTimeToAgree) {
+  const AttemptResult result =
+      run("[ $RANK = 0 ] || sleep 0.3; echo 'tandem: error: bad key' >&2; exit 2", 3);
+  ASSERT_NE(nullptr, root_cause(result.ends));
+  EXPECT_TRUE(all_alike(*root_cause(result.ends), result.ends));
+}
+
+TEST_F(SupervisorTest, ASignalIsPassedOnAndARankMaySaveItsWork) {
+  const AttemptResult result =
+      run("trap 'touch saved$RANK; exit 75' TERM; touch up$RANK; "
+          "if [ $RANK = 0 ]; then while ! [ -e up1 ]; do sleep 0.01; done; kill -TERM $PPID; fi; "
+          "while true; do sleep 0.01; done",
+          2);
+  EXPECT_EQ(SIGTERM, result.interrupted);
+  EXPECT_TRUE(exists("saved0"));
+  EXPECT_TRUE(exists("saved1"));
+  EXPECT_EQ(75, result.ends[0].exit_code);
+  EXPECT_EQ(75, result.ends[1].exit_code);
+  EXPECT_EQ(nullptr, root_cause(result.ends));
+}
+
+TEST_F(SupervisorTest, ASecondSignalKills) {
+  const AttemptResult result =
+      run("trap 'kill -INT $PPID' INT; touch up$RANK; "
+          "if [ $RANK = 0 ]; then kill -INT $PPID; fi; while true; do sleep 0.01; done",
+          1);
+  EXPECT_EQ(SIGINT, result.interrupted);
+  EXPECT_EQ(SIGKILL, result.ends[0].signal);
+}
+
+TEST_F(SupervisorTest, ARankThatWasInterruptedByOthersInterruptsAll) {
+  const AttemptResult result =
+      run("[ $RANK = 0 ] && sleep 0.2 && exit 75; trap 'exit 75' TERM; while true; do sleep 0.01; done", 2);
+  EXPECT_EQ(SIGTERM, result.interrupted);
+  EXPECT_EQ(75, result.ends[1].exit_code);
+}
+
+TEST_F(SupervisorTest, AProgramThatDoesNotExistIsNamed) {
+  setup_.program = {"no-such-program"};
+  setup_.ranks = {{.rank = 0, .environment = own_environment(), .log = log_of(0)}};
+  Terminal terminal(quiet_[1], quiet_[1]);
+  try {
+    supervise(setup_, signals_, terminal);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(0u, std::string(error.what()).find("no-such-program: cannot be started: No such file"));
+  }
+}
+
+TEST_F(SupervisorTest, OutputOfManyMegabytesIsKept) {
+  run("yes 0123456789012345678901234567890123456789 | head -c 5000000; echo; echo end", 2);
+  for (int rank : {0, 1}) {
+    const std::string log = read_text(log_of(rank));
+    EXPECT_GT(log.size(), 5000000u);
+    EXPECT_NE(std::string::npos, log.find("\nend\n"));
+  }
+}
+
+// Another node, played by a pipe.
+class PlayedNode : public OtherNodes {
+ public:
+  PlayedNode() { EXPECT_EQ(0, ::pipe(pipe_)); }
+  ~PlayedNode() override {
+    for (int fd : pipe_) ::close(fd);
+  }
+  void say(News news) {
+    news_ = news;
+    EXPECT_EQ(1, ::write(pipe_[1], "x", 1));
+  }
+  int fd() const override { return pipe_[0]; }
+  News take() override {
+    char byte;
+    EXPECT_EQ(1, ::read(pipe_[0], &byte, 1));
+    return news_;
+  }
+  void tell_failure(const RankEnd& root, const std::vector<RankEnd>&) override { failed_ = root.rank; }
+  void tell_interrupt(int signal) override { interrupt_ = signal; }
+
+  int failed_ = -1;
+  int interrupt_ = 0;
+
+ private:
+  int pipe_[2];
+  News news_;
+};
+
+TEST_F(SupervisorTest, AnotherNodesFailureStopsTheRanksHere) {
+  PlayedNode node;
+  others_ = &node;
+  node.say({.stop = true});
+  const AttemptResult result = run("sleep 60", 2);
+  EXPECT_TRUE(result.stopped_from_outside);
+  EXPECT_EQ(nullptr, root_cause(result.ends));
+  EXPECT_EQ(-1, node.failed_);
+}
+
+TEST_F(SupervisorTest, OtherNodesLearnOfAFailureAndOfASignal) {
+  PlayedNode node;
+  others_ = &node;
+  run("[ $RANK = 1 ] && exit 1; sleep 60", 2);
+  EXPECT_EQ(1, node.failed_);
+  run("kill -INT $PPID; sleep 60", 1);
+  EXPECT_EQ(SIGINT, node.interrupt_);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,150 @@
+// Several ranks as threads of one process: sessions that talk.
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "tandem/comm/connect.h"
+#include "tandem/kernels/cpu/register.h"
+#include "tandem/models/model.h"
+#include "tandem/runtime/session.h"
+
+namespace tandem {
+namespace {
+
+ModelConfig tiny() {
+  ModelConfig config;
+  config.layers = 2;
+  config.width = 16;
+  config.heads = 2;
+  config.context = 8;
+  config.vocab = 32;
+  return config;
+}
+
+void write_input(Session& session, const Executable& executable, const Binding& input, int data) {
+  std::vector<int32_t> ids(static_cast<size_t>(input.slice.type.shape.elems()));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>((i * 7 + 5 * static_cast<size_t>(data)) % 32);
+  session.write(executable, input.name, std::as_bytes(std::span(ids)));
+}
+
+// The logical parameters after two steps, put together from what each rank owns.
+using Weights = std::map<std::string, std::vector<float>>;
+
+void collect(const Session& session, Weights& weights) {
+  for (const Persistent& item : session.step().persistents) {
+    if (item.slice.type.dtype != DType::F32 || item.slice.arena == Arena::Gradients) continue;
+    const auto bytes = session.buffer(item);
+    const auto* values = reinterpret_cast<const float*>(bytes.data());
+    for (const Piece& piece : item.pieces) {
+      if (!piece.owned) continue;
+      std::vector<float>& whole = weights[piece.tensor];
+      whole.resize(static_cast<size_t>(piece.shape.elems()), -1.0f);
+      const int64_t cols = piece.shape.elems() / piece.shape[0];
+      int64_t at = piece.offset;
+      for (int64_t row = piece.box.row_begin; row < piece.box.row_end; ++row) {
+        for (int64_t col = piece.box.col_begin; col < piece.box.col_end; ++col)
+          whole[static_cast<size_t>(row * cols + col)] = values[at++];
+      }
+    }
+  }
+}
+
+Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
+              const std::function<void(ParallelOptions&)>& adjust = {}) {
+  std::vector<Communicators> comms = connect_threads(shape, {});
+  const KernelRegistry registry = cpu::all_kernels();
+  std::vector<std::unique_ptr<ThreadPool>> pools;
+  for (int rank = 0; rank < shape.world(); ++rank) pools.push_back(std::make_unique<ThreadPool>(1));
+  std::vector<std::unique_ptr<Session>> sessions(static_cast<size_t>(shape.world()));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < shape.world(); ++rank) {
+      threads.emplace_back([&, rank] {
+        CompileOptions options;
+        options.parallel.at = MeshPosition::of(shape, rank);
+        options.parallel.strategy = strategy;
+        if (adjust) adjust(options.parallel);
+        options.precision = precision_policy(precision);
+        options.choose = choose_from(registry, 1);
+        auto& session = sessions[static_cast<size_t>(rank)];
+        session = std::make_unique<Session>(compile_step(build_model(tiny(), 2), options), registry,
+                                            *pools[static_cast<size_t>(rank)],
+                                            shape.world() > 1 ? &comms[static_cast<size_t>(rank)] : nullptr);
+        session->initialize(5);
+        const Executable& pass = session->step().pass;
+        for (int step = 1; step <= 2; ++step) {
+          for (int64_t i = 0; i < options.parallel.micro_batches / session->step().micro_batches; ++i) {
+            for (const Binding& input : pass.inputs) {
+              if (input.name != "scale") write_input(*session, pass, input, options.parallel.at.data);
+            }
+            const float scale = 0.01f;
+            for (const Binding& input : pass.inputs) {
+              if (input.name == "scale") session->write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
+            }
+            session->run_pass();
+          }
+          float hyper[kHyperSlots] = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, static_cast<float>(step), 1.0f, 0.5f};
+          session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
+          session->run_update();
+        }
+      });
+    }
+  }
+  Weights weights;
+  for (const auto& session : sessions) collect(*session, weights);
+  return weights;
+}
+
+TEST(Ranks, EveryShardingOfTheDataAxisGivesTheSameBits) {
+  for (Precision precision : {Precision::Fp32, Precision::Bf16}) {
+    const MeshShape shape{.data = 3};
+    const Weights ddp = train(shape, Strategy::Ddp, precision);
+    ASSERT_FALSE(ddp.empty());
+    for (Strategy strategy : {Strategy::Zero1, Strategy::Zero2, Strategy::Fsdp})
+      EXPECT_EQ(ddp, train(shape, strategy, precision)) << static_cast<int>(strategy);
+  }
+}
+
+TEST(Ranks, OffloadingChangesNoBit) {
+  const MeshShape shape{.data = 2};
+  const Weights plain = train(shape, Strategy::Fsdp, Precision::Bf16);
+  EXPECT_EQ(plain, train(shape, Strategy::Fsdp, Precision::Bf16, [](ParallelOptions& parallel) {
+              parallel.offload_optimizer = parallel.offload_weights = true;
+            }));
+  EXPECT_EQ(train({}, Strategy::Single, Precision::Fp32),
+            train({}, Strategy::Single, Precision::Fp32,
+                  [](ParallelOptions& parallel) { parallel.offload_optimizer = true; }));
+}
+
+TEST(Ranks, AccumulationGivesTheSameBitsForEverySharding) {
+  const auto twice = [](ParallelOptions& parallel) { parallel.micro_batches = 2; };
+  const Weights ddp = train({.data = 2}, Strategy::Ddp, Precision::Fp32, twice);
+  for (Strategy strategy : {Strategy::Zero1, Strategy::Zero2, Strategy::Fsdp})
+    EXPECT_EQ(ddp, train({.data = 2}, strategy, Precision::Fp32, twice));
+}
+
+TEST(Ranks, APipelineGivesTheBitsOfOneRankThatAccumulates) {
+  const auto twice = [](ParallelOptions& parallel) { parallel.micro_batches = 2; };
+  EXPECT_EQ(train({}, Strategy::Single, Precision::Fp32, twice),
+            train({.pipeline = 2}, Strategy::Single, Precision::Fp32, twice));
+}
+
+TEST(Ranks, TheTensorAxisAndMixesStayCloseToOneRank) {
+  const Weights one = train({}, Strategy::Single, Precision::Fp32);
+  const Weights split = train({.tensor = 2}, Strategy::Single, Precision::Fp32);
+  ASSERT_EQ(one.size(), split.size());
+  for (const auto& [name, values] : one) {
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], split.at(name)[i], 1e-5) << name << " " << i;
+  }
+  const Weights data = train({.data = 2}, Strategy::Ddp, Precision::Fp32);
+  const Weights mixed = train({.data = 2, .tensor = 2, .pipeline = 2}, Strategy::Fsdp, Precision::Fp32);
+  for (const auto& [name, values] : data) {
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], mixed.at(name)[i], 1e-5) << name << " " << i;
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,41 @@
+#include "tandem/train/device_threads.h"
+
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "tandem/config/mesh.h"
+
+namespace tandem {
+
+ExitCode run_device_threads(const Config& config, const std::function<ExitCode(const World&)>& rank) {
+  const MeshShape shape = mesh_shape(config);
+  ConnectOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallel.timeout * 1e3));
+  std::vector<Communicators> comms = connect_threads(shape, options);
+  std::vector<World> worlds;
+  for (int i = 0; i < shape.world(); ++i)
+    worlds.emplace_back(MeshPosition::of(shape, i), std::move(comms[static_cast<size_t>(i)]), shape.world());
+
+  ExitCode result = ExitCode::Failed;
+  std::mutex mutex;
+  std::exception_ptr failure;  // the first: those of the others follow from it
+  {
+    std::vector<std::jthread> threads;
+    for (const World& world : worlds) {
+      threads.emplace_back([&] {
+        try {
+          const ExitCode code = rank(world);
+          if (world.leads()) result = code;
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          if (!failure) failure = std::current_exception();
+        }
+      });
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return result;
+}
+
+}  // namespace tandem

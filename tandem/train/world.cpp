@@ -1,0 +1,60 @@
+#include "tandem/train/world.h"
+
+#include "tandem/base/error.h"
+#include "tandem/config/mesh.h"
+
+namespace tandem {
+
+void World::barrier(std::string_view label) const {
+  if (size() > 1) world_comm()->barrier(label);
+}
+
+void World::sum(std::span<double> values, std::string_view label) const {
+  if (size() > 1) world_comm()->all_reduce(std::as_writable_bytes(values), DType::F64, label);
+}
+
+bool World::all(bool mine, std::string_view label) const {
+  double refusals = mine ? 0 : 1;
+  sum({&refusals, 1}, label);
+  return refusals == 0;
+}
+
+int64_t World::from_lead(int64_t value, std::string_view label) const {
+  if (size() > 1) world_comm()->broadcast(std::as_writable_bytes(std::span(&value, 1)), 0, label);
+  return value;
+}
+
+std::string World::from_lead(const std::string& text, std::string_view label) const {
+  std::string result = text;
+  result.resize(static_cast<size_t>(from_lead(static_cast<int64_t>(text.size()), label)));
+  if (size() > 1) world_comm()->broadcast(std::as_writable_bytes(std::span(result)), 0, label);
+  return result;
+}
+
+void World::abort(const std::string& reason) const {
+  for (const auto& comm : comms_.axes) {
+    if (comm) comm->abort(reason);
+  }
+}
+
+World join_world(const Config& config) {
+  const WorldInfo info = read_world();
+  const MeshShape shape = mesh_shape(config);
+  if (info.world_size != shape.world()) {
+    const std::string mesh = fmt::format("parallel: data {} x tensor {} x pipeline {} needs {} ranks",
+                                         shape.data, shape.tensor, shape.pipeline, shape.world());
+    if (info.world_size == 1) {
+      throw ConfigError("{}, found one process; start it with tandem launch --nproc-per-node {} train ...",
+                        mesh, shape.world());
+    }
+    throw ConfigError("{}, found {} processes; use parallel.data = {} or start {} processes", mesh,
+                      info.world_size, info.world_size / (shape.tensor * shape.pipeline), shape.world());
+  }
+  if (info.world_size == 1) return {};
+  const MeshPosition at = MeshPosition::of(shape, info.rank);
+  ConnectOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallel.timeout * 1e3));
+  return {at, connect(info, at, options), info.local_world_size};
+}
+
+}  // namespace tandem

@@ -1,0 +1,48 @@
+// A rank's place among the ranks of a run, and the small agreements between them that are not part of the
+// compiled step. A run on one rank is a world of one, in which every agreement is immediate.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tandem/base/mesh.h"
+#include "tandem/comm/connect.h"
+#include "tandem/config/config.h"
+
+namespace tandem {
+
+class World {
+ public:
+  World() = default;
+  World(const MeshPosition& at, Communicators comms, int ranks_here)
+      : at_(at), comms_(std::move(comms)), ranks_here_(ranks_here) {}
+
+  const MeshPosition& at() const { return at_; }
+  const Communicators* comms() const { return size() > 1 ? &comms_ : nullptr; }
+  int size() const { return at_.shape.world(); }
+  bool leads() const { return at_.rank() == 0; }  // writes what a run has one of
+  int ranks_here() const { return ranks_here_; }  // that share this machine
+  // Whether this rank's statistics of the loss count: one rank of each data position has them.
+  bool counts_loss() const { return at_.tensor == 0 && at_.pipeline == at_.shape.pipeline - 1; }
+
+  void barrier(std::string_view label) const;
+  void sum(std::span<double> values, std::string_view label) const;  // over all ranks
+  bool all(bool mine, std::string_view label) const;                 // true on every rank
+  int64_t from_lead(int64_t value, std::string_view label) const;    // rank 0's
+  std::string from_lead(const std::string& text, std::string_view label) const;
+  void abort(const std::string& reason) const;  // the others need not wait for this rank
+
+ private:
+  Communicator* world_comm() const { return comms_.get(Axis::World); }
+
+  MeshPosition at_;
+  Communicators comms_;
+  int ranks_here_ = 1;
+};
+
+// The world that the environment describes (tandem launch, torchrun, Slurm, Open MPI). Throws ConfigError
+// where its size is not that of the config's mesh.
+World join_world(const Config& config);
+
+}  // namespace tandem

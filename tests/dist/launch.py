@@ -1,0 +1,454 @@
+"""`tandem launch` with real processes: the environment of ranks, their output, failures, restarts, signals.
+
+The programs are small shell scripts, so that what is tested is the launcher alone.
+"""
+
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+import tandem_run  # noqa: E402
+from tandem_run import BAD_DATA, BAD_USAGE, DONE, FAILED, INTERRUPTED, TandemTest  # noqa: E402
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+             "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+             "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS")
+DEADLINE_S = 60
+
+# Writes its environment to env-<rank>-<restarts>, whole or not at all.
+SHOW = ("env > .env-$RANK && mv .env-$RANK env-$RANK-$TORCHELASTIC_RESTART_COUNT")
+SAVE_ON_SIGNAL = "trap 'touch saved-$RANK; exit 75' INT TERM; touch up-$RANK; while true; do sleep 0.02; done"
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {DEADLINE_S} s")
+        time.sleep(0.01)
+
+
+def is_alive(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+class LaunchTest(TandemTest):
+    def setUp(self):
+        super().setUp()
+        self.environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+        self.environment["TMPDIR"] = str(self.directory / "tmp")
+        (self.directory / "tmp").mkdir()
+
+    def launch(self, *arguments, expect=DONE, timeout=DEADLINE_S):
+        agent = self.agent(*arguments)
+        return self.result(agent, expect, timeout)
+
+    def agent(self, *arguments, **options):
+        """Starts a launcher, which ends with the test at the latest."""
+        process = subprocess.Popen([tandem_run.program(), "launch", *map(str, arguments)], text=True,
+                                   errors="replace", cwd=self.directory, env=self.environment,
+                                   **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+                                      "stderr": subprocess.PIPE, **options})
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                self.addCleanup(stream.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def result(self, agent, expect=DONE, timeout=DEADLINE_S):
+        out, err = agent.communicate(timeout=timeout)
+        result = tandem_run.Result(agent.returncode, out or "", err or "")
+        if expect is not None:
+            self.assertEqual(expect, result.code, result)
+        return result
+
+    def exists(self, name):
+        return (self.directory / name).exists()
+
+    def shown(self, rank, restarts=0):
+        """The environment that SHOW wrote."""
+        lines = (self.directory / f"env-{rank}-{restarts}").read_text().splitlines()
+        pairs = dict(line.split("=", 1) for line in lines if "=" in line)
+        return {name: pairs.get(name) for name in VARIABLES}
+
+    def log(self, rank, directory="logs"):
+        """Lines of a rank's log without the launcher's own."""
+        lines = (self.directory / directory / f"rank-{rank}.log").read_text().splitlines()
+        return [line for line in lines if not line.startswith("--- ")]
+
+
+class OneNode(LaunchTest):
+    def test_ranks_find_torchruns_variables(self):
+        self.environment["RANK"] = "77"
+        self.launch("--nproc-per-node", 3, "--rdzv-id", "job", "--max-restarts", 2, "sh", "-c", SHOW)
+        ports = set()
+        for rank in range(3):
+            shown = self.shown(rank)
+            ports.add(shown.pop("MASTER_PORT"))
+            self.assertEqual({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3",
+                              "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_RANK": str(rank),
+                              "ROLE_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "0",
+                              "TORCHELASTIC_MAX_RESTARTS": "2", "TORCHELASTIC_RUN_ID": "job",
+                              "OMP_NUM_THREADS": "1"}, shown)
+        self.assertEqual(1, len(ports))
+        self.assertGreater(int(ports.pop()), 1023)
+
+    def test_torchruns_spelling_and_given_master(self):
+        self.launch("--nproc_per_node=1", "--master_addr", "localhost", "--master_port=29123", "--", "sh", "-c", SHOW)
+        shown = self.shown(0)
+        self.assertEqual(("localhost", "29123", None),
+                         (shown["MASTER_ADDR"], shown["MASTER_PORT"], shown["OMP_NUM_THREADS"]))
+
+    def test_a_subcommand_runs_tandem_itself(self):
+        path = self.write_config(tandem_run.config(tandem_run.MLP))
+        out = self.launch("--nproc-per-node", 2, "explain", path, "--set", "train.lr=0.5").out
+        self.assertEqual(1, len(re.findall(r"^train\.lr\s+0\.5\s+--set", out, re.M)))
+
+    def test_a_python_file_runs_under_python(self):
+        (self.directory / "hello.py").write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:])")
+        self.assertEqual("0 ['--tee', '2']\n", self.launch("hello.py", "--tee", "2").out)
+
+    def test_rank_0_is_shown_as_it_is_and_the_others_are_kept(self):
+        result = self.launch("--nproc-per-node", 2, "--log-dir", "logs", "sh", "-c",
+                             "echo out $RANK; echo err $RANK >&2; printf 'no newline'")
+        self.assertEqual(("out 0\nno newline", "err 0\n"), (result.out, result.err))
+        for rank in (0, 1):
+            self.assertEqual(sorted([f"out {rank}", f"err {rank}", "no newline"]), sorted(self.log(rank)))
+
+    def test_tee_shows_every_rank_with_its_number(self):
+        script = "echo out; echo err >&2"
+        for tee, out, err in ((0, [], []), (1, ["[rank 0] out", "[rank 1] out"], []),
+                              (2, [], ["[rank 0] err", "[rank 1] err"]),
+                              (3, ["[rank 0] out", "[rank 1] out"], ["[rank 0] err", "[rank 1] err"])):
+            with self.subTest(tee=tee):
+                result = self.launch("--nproc-per-node", 2, "--tee", tee, "sh", "-c", script)
+                self.assertEqual((out, err), (sorted(result.out.splitlines()), sorted(result.err.splitlines())))
+
+    def test_temporary_logs_stay_only_after_a_failure(self):
+        self.launch("--nproc-per-node", 2, "true")
+        self.assertEqual([], list((self.directory / "tmp").iterdir()))
+        result = self.launch("--nproc-per-node", 2, "sh", "-c", "echo trouble $RANK; exit 1", expect=FAILED)
+        kept = list((self.directory / "tmp").iterdir())
+        self.assertEqual(1, len(kept))
+        self.assertIn(str(kept[0]), result.err)
+        self.assertEqual(["trouble 1"], self.log(1, kept[0]))
+
+    def test_rank_0_draws_on_a_terminal_and_its_log_keeps_what_stood_last(self):
+        own, other = pty.openpty()
+        agent = self.agent("--nproc-per-node", 2, "--log-dir", "logs", "sh", "-c",
+                           r"[ -t 2 ] && printf '\rstep 1\rstep 2\n' >&2", stdout=other, stderr=other)
+        os.close(other)
+        shown = b""
+        while b"step 2" not in shown:
+            shown += os.read(own, 1000)
+        self.assertIn(b"\rstep 1\rstep 2", shown)
+        agent.wait(DEADLINE_S)
+        os.close(own)
+        self.assertEqual(["step 2"], self.log(0))
+        self.assertEqual([], self.log(1))
+
+    def test_a_reader_that_goes_away_does_not_end_the_ranks(self):
+        reader, writer = os.pipe()
+        agent = self.agent("--nproc-per-node", 2, "sh", "-c",
+                           "touch up-$RANK; while ! [ -e closed ]; do sleep 0.01; done; "
+                           "echo line; echo line; sleep 0.1; echo line; touch done-$RANK", stdout=writer)
+        os.close(writer)
+        wait_for(lambda: self.exists("up-0"), "the start of rank 0")
+        os.close(reader)
+        (self.directory / "closed").touch()
+        self.result(agent)
+        self.assertTrue(self.exists("done-0") and self.exists("done-1"))
+
+    def test_bad_usage_is_one_line(self):
+        for parts, *arguments in ((["no program"], "--nproc-per-node", 2),
+                                  (["--nproc-per-node", "'x'"], "--nproc-per-node", "x", "true"),
+                                  (["'--nproc-per-nod'", "'--nproc-per-node'"], "--nproc-per-nod", 2, "true"),
+                                  (["--nnodes", "'3:2'"], "--nnodes", "3:2", "true"),
+                                  (["--rdzv-endpoint"], "--nnodes", 2, "true"),
+                                  (["DIR"], "--nnodes", 2, "--rdzv-backend", "file", "true"),
+                                  (["--tee", "'7'"], "--tee", "7", "true"),
+                                  (["'flie'", "'file'"], "--rdzv-backend", "flie", "true"),
+                                  (["no-such-program", "cannot be started"], "no-such-program")):
+            with self.subTest(arguments=arguments):
+                self.assert_one_line_error(self.launch(*arguments, expect=None), BAD_USAGE, *parts)
+
+
+class Failures(LaunchTest):
+    def test_the_first_failure_comes_first_and_the_others_are_stopped(self):
+        result = self.launch("--nproc-per-node", 4, "--log-dir", "logs", "sh", "-c",
+                             "[ $RANK = 2 ] && { echo first >&2; echo no such shard >&2; exit 9; }; sleep 100",
+                             expect=FAILED)
+        lines = result.err.splitlines()
+        self.assertEqual("tandem: error: rank 2 failed with exit code 9: no such shard", lines[0])
+        self.assertEqual(["[rank 2] first", "[rank 2] no such shard"], lines[1:3])
+        self.assertIn("logs", lines[-1])
+
+    def test_a_killed_rank_is_the_cause_and_those_that_missed_it_come_after(self):
+        script = ("[ $RANK = 1 ] && { echo $$ > pid; sleep 100; }; while ! [ -s pid ]; do sleep 0.01; done; "
+                  "[ $RANK = 0 ] && kill -9 $(cat pid); echo rank 1 is gone >&2; exit 1")
+        lines = self.launch("--nproc-per-node", 3, "--tee", 0, "sh", "-c", script, expect=FAILED).err.splitlines()
+        self.assertTrue(lines[0].startswith("tandem: error: rank 1 failed with signal 9 (SIGKILL)"), lines)
+        self.assertIn("after it ranks 0, 2 failed with exit code 1: rank 1 is gone", lines[1])
+
+    def test_a_rank_that_ignores_sigterm_is_killed_with_its_children(self):
+        script = ("[ $RANK = 1 ] && { while ! [ -e pid ]; do sleep 0.01; done; exit 1; }; trap '' TERM; "
+                  "sh -c \"trap '' TERM; echo \\$\\$ > pid; while true; do sleep 0.1; done\" & wait; wait")
+        result = self.launch("--nproc-per-node", 2, "sh", "-c", script, expect=FAILED)
+        self.assertIn("rank 0 did not stop on SIGTERM and had to be killed", result.err)
+        wait_for(lambda: not is_alive(int((self.directory / "pid").read_text())), "the end of the child")
+
+    def test_all_ranks_are_started_again_up_to_max_restarts(self):
+        script = f"{SHOW}; [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 1; exit 0"
+        result = self.launch("--nproc-per-node", 2, "--max-restarts", 2, "--log-dir", "logs", "sh", "-c", script)
+        for restarts in range(3):
+            for rank in (0, 1):
+                self.assertEqual(str(restarts), self.shown(rank, restarts)["TORCHELASTIC_RESTART_COUNT"])
+        self.assertIn("restarting all ranks (1 of 2)", result.err)
+        self.assertIn("restarting all ranks (2 of 2)", result.err)
+        self.assertEqual(3, (self.directory / "logs" / "rank-1.log").read_text().count(" attempt "))
+
+        result = self.launch("--nproc-per-node", 2, "--max-restarts", 1, "sh", "-c", script, expect=FAILED)
+        self.assertIn("tandem: error: rank 1 failed with exit code 1", result.err)
+
+    def test_bad_config_memory_and_data_are_not_started_again(self):
+        for code in (2, 3, 4):
+            with self.subTest(code=code):
+                script = f"echo x >> starts-{code}; echo 'tandem: error: it is bad' >&2; exit {code}"
+                result = self.launch("--nproc-per-node", 3, "--max-restarts", 5, "sh", "-c", script, expect=code)
+                self.assertEqual("tandem: error: it is bad\n", result.err)
+                self.assertEqual(3, (self.directory / f"starts-{code}").read_text().count("x"))
+                self.assertEqual([], list((self.directory / "tmp").iterdir()))
+
+    def test_an_error_of_tandem_on_every_rank_is_shown_once(self):
+        for arguments in ((), ("--tee", 0)):
+            result = self.launch("--nproc-per-node", 3, *arguments, "train", "no-such.yaml", expect=None)
+            self.assert_one_line_error(result, result.code, "no-such.yaml")
+            self.assertIn(result.code, (BAD_USAGE, BAD_DATA))
+
+    def test_no_rank_outlives_a_killed_launcher(self):
+        agent = self.agent("--nproc-per-node", 2, "sh", "-c",
+                           "echo $$ > .pid-$RANK && mv .pid-$RANK pid-$RANK; while true; do sleep 0.1; done")
+        wait_for(lambda: self.exists("pid-0") and self.exists("pid-1"), "the start of the ranks")
+        pids = [int((self.directory / f"pid-{rank}").read_text()) for rank in (0, 1)]
+        self.assertTrue(all(is_alive(pid) for pid in pids))
+        agent.kill()
+        agent.wait()
+        wait_for(lambda: not any(is_alive(pid) for pid in pids), "the end of the ranks")
+
+
+class Signals(LaunchTest):
+    def start_and_signal(self, number, *arguments, script=SAVE_ON_SIGNAL):
+        agent = self.agent("--nproc-per-node", 2, *arguments, "sh", "-c", script)
+        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
+        agent.send_signal(number)
+        return agent
+
+    def test_ranks_save_their_work_and_75_is_passed_on(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number):
+                result = self.result(self.start_and_signal(number, "--max-restarts", 3), INTERRUPTED)
+                self.assertTrue(self.exists("saved-0") and self.exists("saved-1"))
+                self.assertNotIn("error", result.err)
+                for path in self.directory.glob("*-[01]"):
+                    path.unlink()
+
+    def test_ranks_that_die_of_the_signal_are_no_failure(self):
+        script = "touch up-$RANK; sleep 100"
+        self.assertEqual(128 + signal.SIGTERM, self.result(
+            self.start_and_signal(signal.SIGTERM, "--max-restarts", 3, script=script), None).code)
+
+    def test_a_second_signal_kills(self):
+        agent = self.start_and_signal(signal.SIGINT, script="trap 'touch told-$RANK' INT; touch up-$RANK; "
+                                                            "while true; do sleep 0.02; done")
+        wait_for(lambda: self.exists("told-0") and self.exists("told-1"), "the first signal")
+        agent.send_signal(signal.SIGINT)
+        self.assertEqual(128 + signal.SIGINT, self.result(agent, None).code)
+
+    def test_grace_is_limited(self):
+        self.result(self.start_and_signal(signal.SIGTERM, "--grace", 0.2, script="trap '' TERM; touch up-$RANK; "
+                                          "while true; do sleep 0.02; done"), 128 + signal.SIGTERM)
+
+    def test_one_rank_that_was_interrupted_interrupts_all(self):
+        agent = self.agent("--nproc-per-node", 2, "sh", "-c", "echo $$ > pid-$RANK; " + SAVE_ON_SIGNAL)
+        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
+        os.kill(int((self.directory / "pid-1").read_text()), signal.SIGTERM)
+        self.result(agent, INTERRUPTED)
+        self.assertTrue(self.exists("saved-0"))
+
+
+class TwoNodes:
+    """Two launchers on one machine; subclasses say how they meet."""
+
+    def meeting(self):
+        raise NotImplementedError
+
+    def nodes(self, script, *arguments, ranks=(1, 1), own=((), ())):
+        return [self.agent("--nnodes", 2, "--nproc-per-node", ranks[node], "--rdzv-id", "job", *self.meeting(),
+                           "--monitor-interval", 0.1, *arguments, *own[node], "sh", "-c", script)
+                for node in (0, 1)]
+
+    def results(self, agents, expect):
+        return [self.result(agent, expect) for agent in agents]
+
+    def test_ranks_of_both_nodes_are_one_world(self):
+        self.results(self.nodes(SHOW, ranks=(1, 2)), DONE)
+        shown = [self.shown(rank) for rank in range(3)]
+        self.assertEqual(["3"] * 3, [each["WORLD_SIZE"] for each in shown])
+        self.assertEqual(["2"] * 3, [each["GROUP_WORLD_SIZE"] for each in shown])
+        groups = [each["GROUP_RANK"] for each in shown]
+        self.assertIn(groups, (["0", "1", "1"], ["0", "0", "1"]))  # in order of joining
+        self.assertEqual([str(groups.count(group)) for group in groups],
+                         [each["LOCAL_WORLD_SIZE"] for each in shown])
+        self.assertEqual(1, len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in shown}))
+        self.assertEqual({"job"}, {each["TORCHELASTIC_RUN_ID"] for each in shown})
+
+    def test_a_failure_on_one_node_restarts_both(self):
+        script = (f"{SHOW}; [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && {{ echo it broke >&2; exit 1; }}; "
+                  "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 100; exit 0")
+        for result in self.results(self.nodes(script, "--max-restarts", 2), DONE):
+            self.assertIn("rank 1 failed with exit code 1: it broke; restarting all ranks (1 of 2)", result.err)
+        self.assertEqual([("0", "0"), ("1", "1")],
+                         [(self.shown(rank, 1)["RANK"], self.shown(rank, 0)["GROUP_RANK"]) for rank in (0, 1)])
+
+    def test_a_final_failure_ends_both_with_its_code(self):
+        script = "[ $RANK = 1 ] && { echo 'tandem: error: bad shard' >&2; exit 4; }; sleep 100"
+        for result in self.results(self.nodes(script, "--max-restarts", 2), BAD_DATA):
+            self.assertIn("bad shard", result.err)
+        self.results(self.nodes("[ $RANK = 0 ] && exit 1; sleep 100"), FAILED)
+
+    def test_a_signal_to_one_node_interrupts_both(self):
+        agents = self.nodes(SAVE_ON_SIGNAL)
+        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
+        agents[1].send_signal(signal.SIGTERM)
+        self.results(agents, INTERRUPTED)
+        self.assertTrue(self.exists("saved-0") and self.exists("saved-1"))
+
+    def test_a_node_that_is_done_waits_for_the_other(self):
+        agents = self.nodes(f"[ $RANK = 1 ] && while ! [ -e go ]; do sleep 0.02; done; {SHOW}")
+        wait_for(lambda: self.exists("env-0-0"), "the end of rank 0")
+        time.sleep(0.3)
+        self.assertEqual([None, None], [agent.poll() for agent in agents])
+        (self.directory / "go").touch()
+        self.results(agents, DONE)
+
+    def test_a_missing_node_is_counted(self):
+        agent = self.agent("--nnodes", 2, "--rdzv-id", "job", *self.meeting(), "--rdzv-timeout", 0.5, "--node-rank", 0,
+                           "true")
+        self.assert_one_line_error(self.result(agent, None), FAILED, "only 1 of 2 nodes joined within 0.5 s")
+
+
+class StaticNodes(TwoNodes, LaunchTest):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+
+    def meeting(self):
+        return "--rdzv-endpoint", f"127.0.0.1:{self.port}"
+
+    def test_the_old_way_with_node_ranks_and_a_master(self):
+        flags = ("--master-addr", "127.0.0.1", "--master-port", self.port)
+        agents = [self.agent("--nnodes", 2, "--node-rank", node, *flags, "sh", "-c", SHOW) for node in (1, 0)]
+        self.results(agents, DONE)
+        for rank in (0, 1):
+            shown = self.shown(rank)
+            self.assertEqual((str(self.port), str(rank)), (shown["MASTER_PORT"], shown["GROUP_RANK"]))
+
+    def test_a_port_in_use_and_a_store_that_is_down(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", self.port))
+            taken.listen()
+            result = self.launch("--nnodes", 2, "--node-rank", 0, *self.meeting(), "true", expect=None)
+            self.assert_one_line_error(result, FAILED, str(self.port), "in use")
+        result = self.launch("--nnodes", 2, "--node-rank", 1, "--rdzv-timeout", 0.5, *self.meeting(), "true",
+                             expect=None)
+        self.assert_one_line_error(result, FAILED, str(self.port), "node 0")
+
+    def test_a_launcher_that_is_killed_is_missed(self):
+        agents = self.nodes("echo $$ > pid-$RANK; touch up-$RANK; while true; do sleep 0.1; done",
+                            own=(("--node-rank", 0), ("--node-rank", 1)))
+        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
+        agents[1].kill()
+        self.assertIn("node 1", self.result(agents[0], FAILED).err)
+        self.assertFalse(is_alive(int((self.directory / "pid-0").read_text())))
+
+    def test_a_lost_store_stops_the_ranks(self):
+        agents = self.nodes("touch up-$RANK; while true; do sleep 0.1; done",
+                            own=(("--node-rank", 0), ("--node-rank", 1)))
+        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
+        agents[0].kill()
+        self.assertIn("the store is lost", self.result(agents[1], FAILED).err)
+
+
+class FileNodes(TwoNodes, LaunchTest):
+    def meeting(self):
+        return "--rdzv-backend", "file", "--rdzv-endpoint", "meet"
+
+    def test_an_id_can_be_used_again(self):
+        for _ in range(2):
+            self.results(self.nodes(SHOW), DONE)
+            (self.directory / "env-0-0").unlink()
+
+    def test_nodes_that_contradict_each_other(self):
+        for result in self.results(self.nodes("true", own=(("--node-rank", 0), ("--node-rank", 0))), None):
+            self.assert_one_line_error(result, BAD_USAGE, "--node-rank 0", "two nodes")
+
+    def test_fewer_than_the_most_start_and_a_lost_node_is_replaced_or_done_without(self):
+        script = (f"{SHOW}; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 100; exit 0")
+        flags = ("--nnodes", "1:3", "--rdzv-id", "job", "--max-restarts", 1, *self.meeting(), "--monitor-interval", 0.1)
+        agents = [self.agent(*flags, "sh", "-c", script) for _ in (0, 1)]
+        wait_for(lambda: self.exists("env-0-0") and self.exists("env-1-0"), "the start of the ranks")
+        agents[1].kill()
+        self.assertIn("is gone", self.result(agents[0]).err)
+        self.assertEqual("1", self.shown(0, 1)["WORLD_SIZE"])
+
+
+class EtcdNodes(TwoNodes, LaunchTest):
+    def setUp(self):
+        super().setUp()
+        if not shutil.which("etcd"):
+            self.skipTest("etcd is not installed")
+        self.port, peer = free_port(), free_port()
+        client, peers = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peer}"
+        server = subprocess.Popen(
+            ["etcd", "--data-dir", str(self.directory / "etcd"), "--listen-client-urls", client,
+             "--advertise-client-urls", client, "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
+             "--initial-cluster", f"default={peers}", "--log-level", "error", "--unsafe-no-fsync"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        wait_for(lambda: is_healthy(client), "the start of etcd")
+
+    def meeting(self):
+        return "--rdzv-backend", "etcd", "--rdzv-endpoint", f"127.0.0.1:{self.port}"
+
+
+def is_healthy(url):
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
+            return b"true" in answer.read()
+    except OSError:
+        return False
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+if __name__ == "__main__":
+    tandem_run.main()

@@ -1,0 +1,85 @@
+"""What the tests with several ranks share: start them with `tandem launch`, and read what each left behind.
+
+Test files are run as those of tests/system are. Sizes are chosen so that a step takes milliseconds and every axis
+divides what it splits, though nothing is a power of two for its own sake: padding is part of what is tested.
+"""
+
+import json
+import math
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+import tandem_run  # noqa: E402
+from tandem_run import DONE, TandemTest  # noqa: E402
+
+GPT2 = {"family": "gpt2", "layers": 4, "width": 40, "heads": 4, "context": 24, "vocab": 256}
+LLAMA = {"family": "llama", "layers": 4, "width": 48, "heads": 8, "kv_heads": 4, "context": 24, "vocab": 256,
+         "ffn": 104}
+UNTIED_LLAMA = {**LLAMA, "tied": False}
+RESNET = {"family": "resnet", "blocks": [1, 1, 1], "width": 8, "image_size": 16, "norm": "sync"}
+
+# What a launcher sets, which must not leak into the ranks of a test that is itself run by one.
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def config(model, **sections):
+    """As tandem_run.config, with no threads for data: ranks outnumber the cores."""
+    sections["data"] = {"workers": 0, "eval_samples": 8, **sections.get("data", {})}
+    return tandem_run.config(model, **sections)
+
+
+def mesh(strategy="single", data=1, tensor=1, pipeline=1, **others):
+    return {"strategy": strategy, "data": data, "tensor": tensor, "pipeline": pipeline, **others}
+
+
+def num_processes(content):
+    parallel = content.get("parallel", {})
+    if parallel.get("strategy") == "dp":
+        return 1
+    return math.prod(parallel.get(axis, 1) for axis in ("data", "tensor", "pipeline"))
+
+
+class RanksTest(TandemTest):
+    def setUp(self):
+        super().setUp()
+        for variable in LAUNCHER_VARIABLES:
+            os.environ.pop(variable, None)
+
+    def launch(self, content, command, *arguments, **options):
+        """Runs a command of the program on as many ranks as the config's mesh has."""
+        ranks = num_processes(content)
+        before = ("launch", "--nproc-per-node", ranks, "--log-dir", self.directory / "logs") if ranks > 1 else ()
+        return self.tandem(*before, command, *arguments, **options)
+
+    def train(self, content, run, *arguments, **options):
+        path = self.write_config(content, f"{run}.yaml")
+        self.launch(content, "train", path, "--run-dir", self.directory / run, *arguments, **options)
+        return self.directory / run
+
+    def bench(self, content):
+        """One row a rank, in order."""
+        path = self.write_config(content, "bench.yaml")
+        alone = self.launch(content, "bench", path, "--json", "--steps", 2, "--warmup", 1).out
+        if num_processes(content) == 1:
+            return [json.loads(alone)]
+        logs = [self.directory / "logs" / f"rank-{rank}.log" for rank in range(num_processes(content))]
+        return [json.loads(next(line for line in log.read_text().splitlines() if line.startswith("{")))
+                for log in logs]
+
+    def assert_close_runs(self, a, b, bound):
+        """Every number of every step within `bound` of the other's, relatively. Returns the largest difference."""
+        rows_a, rows_b = tandem_run.read_metrics(a), tandem_run.read_metrics(b)
+        self.assertEqual([list(row) for row in rows_a], [list(row) for row in rows_b])
+        worst = (0, "")
+        for row_a, row_b in zip(rows_a, rows_b):
+            for key in row_a:
+                away = abs(float(row_a[key]) - float(row_b[key])) / max(abs(float(row_a[key])), 1e-30)
+                worst = max(worst, (away, f"step {row_a['step']}: {key} {row_a[key]} and {row_b[key]}"))
+        self.assertLessEqual(worst[0], bound, worst[1])
+        return worst[0]
+
+
+def main():
+    tandem_run.main()
