@@ -75,7 +75,8 @@ std::string describe_checkpoint(const Manifest& manifest, bool tensors) {
 }
 
 std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, ThreadPool* pool) {
-  if (!tensor.digest.empty()) return tensor.digest;
+  const bool same_kind = manifest.digest_block == kDigestBlock || tensor.bytes() <= kDigestBlock;
+  if (!tensor.digest.empty() && same_kind) return tensor.digest;
   const Box whole = whole_box(tensor.shape);
   const int64_t elem = dtype_bytes(tensor.dtype);
   // Without blocks each look at a shard reads all of it, so there is only one look.
@@ -83,16 +84,16 @@ std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, T
   const int64_t cols = std::min(most, whole.cols());
   const int64_t rows = cols < whole.cols() ? 1 : std::max<int64_t>(1, most / std::max<int64_t>(1, cols));
   std::vector<std::byte> band(static_cast<size_t>(std::min(rows, whole.rows()) * cols * elem));
-  RunningDigest digest;
+  BlockDigests digests;
   for (int64_t row = 0; row < whole.row_end; row += rows) {
     for (int64_t col = 0; col < whole.col_end; col += cols) {
       const Box box{row, std::min(row + rows, whole.row_end), col, std::min(col + cols, whole.col_end)};
       const BoxRead read{&tensor, box, std::span(band).first(static_cast<size_t>(box.elems() * elem))};
       read_boxes(manifest, {&read, 1}, pool);
-      digest.add(read.dst);
+      digests.add(read.dst);
     }
   }
-  return digest.hex();
+  return combine_digests(digests.finish());
 }
 
 std::vector<Difference> compare_all(const Manifest& a, const Manifest& b, ThreadPool* pool) {

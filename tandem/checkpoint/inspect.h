@@ -14,8 +14,9 @@ class ThreadPool;
 // each shard of those that have several.
 std::string describe_checkpoint(const Manifest& manifest, bool tensors);
 
-// The digest of a tensor's elements in order: the same for equal content, however it is cut into shards. The
-// one in the manifest, or else taken of the data, a bounded part of it at a time and checked as it is read.
+// combine_digests of a tensor's elements in order: the same for equal content, however it is cut into shards.
+// The one in the manifest, or else taken of the data, a bounded part of it at a time and checked as it is
+// read.
 std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, ThreadPool* pool = nullptr);
 
 struct Difference {

@@ -37,7 +37,9 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::F32;
   Shape shape;
-  std::string digest;  // of the whole tensor's live memory; empty where no rank held it whole
+  // Of the whole tensor's live memory, empty where no rank held it whole: combine_digests of its blocks, in
+  // version 1 of all its bytes.
+  std::string digest;
   std::vector<Shard> shards;
 
   int64_t bytes() const { return shape.elems() * dtype_bytes(dtype); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tandem/base/error.h"
 
@@ -26,27 +27,41 @@ std::string RunningDigest::hex() const {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-BlockDigests digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst, bool whole) {
-  TANDEM_CHECK(dst.empty() || dst.size() >= src.size());
-  constexpr auto kBlock = static_cast<size_t>(kDigestBlock);
-  whole = whole && src.size() > kBlock;  // otherwise it is the only block's
-  BlockDigests result;
-  RunningDigest all;
-  size_t begin = 0;
-  do {
-    const size_t end = std::min(begin + kBlock, src.size());
-    RunningDigest block;
-    for (size_t done = begin; done < end; done += kDigestPiece) {
-      const auto piece = src.subspan(done, std::min(kDigestPiece, end - done));
-      block.add(piece);
-      if (whole) all.add(piece);
-      if (!dst.empty()) std::memcpy(dst.data() + done, piece.data(), piece.size());
+void BlockDigests::add(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (filled_ == kDigestBlock) {
+      done_.push_back(block_.hex());
+      block_ = RunningDigest();
+      filled_ = 0;
     }
-    result.blocks.push_back(block.hex());
-    begin = end;
-  } while (begin < src.size());
-  result.whole = whole ? all.hex() : result.blocks.size() == 1 ? result.blocks[0] : std::string();
-  return result;
+    const auto piece = bytes.first(std::min(bytes.size(), static_cast<size_t>(kDigestBlock - filled_)));
+    block_.add(piece);
+    filled_ += static_cast<int64_t>(piece.size());
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+std::vector<std::string> BlockDigests::finish() {
+  done_.push_back(block_.hex());
+  return std::move(done_);
+}
+
+std::string combine_digests(std::span<const std::string> blocks) {
+  if (blocks.size() == 1) return blocks[0];
+  RunningDigest digest;
+  for (const std::string& block : blocks) digest.add(std::as_bytes(std::span(block)));
+  return digest.hex();
+}
+
+std::vector<std::string> digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst) {
+  TANDEM_CHECK(dst.empty() || dst.size() >= src.size());
+  BlockDigests digests;
+  for (size_t done = 0; done < src.size(); done += kDigestPiece) {
+    const auto piece = src.subspan(done, std::min(kDigestPiece, src.size() - done));
+    digests.add(piece);
+    if (!dst.empty()) std::memcpy(dst.data() + done, piece.data(), piece.size());
+  }
+  return digests.finish();
 }
 
 }  // namespace tandem

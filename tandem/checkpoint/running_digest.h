@@ -32,13 +32,22 @@ class RunningDigest {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-struct BlockDigests {
-  std::vector<std::string> blocks;  // of each kDigestBlock bytes; one even where there are no bytes
-  std::string whole;
+// The digests of each kDigestBlock bytes of what is added; one even where there are no bytes.
+class BlockDigests {
+ public:
+  void add(std::span<const std::byte> bytes);
+  std::vector<std::string> finish();
+
+ private:
+  std::vector<std::string> done_;
+  RunningDigest block_;
+  int64_t filled_ = 0;  // bytes of block_
 };
 
-// One pass over `src`: copies it to `dst` (unless empty) and takes the digests of `src` itself, that of the
-// whole only if asked for.
-BlockDigests digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst, bool whole);
+// One digest of the whole from those of its blocks: the only one's own, or the digest of all their digits.
+std::string combine_digests(std::span<const std::string> blocks);
+
+// One pass over `src`: copies it to `dst` (unless empty) and takes the digests of the blocks of `src` itself.
+std::vector<std::string> digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst);
 
 }  // namespace tandem

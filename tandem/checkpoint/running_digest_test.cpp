@@ -14,14 +14,23 @@ TEST(RunningDigest, EachBlockHasTheDigestOfItsBytes) {
   for (const size_t size : {size_t{0}, size_t{3}, kBlock, kBlock + 1, 2 * kBlock, 2 * kBlock + 5}) {
     const auto src = std::span<const std::byte>(bytes).first(size);
     std::vector<std::byte> copy(size);
-    const BlockDigests digests = digest_and_copy(src, copy, true);
+    const std::vector<std::string> digests = digest_and_copy(src, copy);
     EXPECT_TRUE(std::equal(src.begin(), src.end(), copy.begin()));
-    EXPECT_EQ(digests.whole, digest_hex(src));
-    ASSERT_EQ(digests.blocks.size(), std::max<size_t>(1, (size + kBlock - 1) / kBlock));
-    for (size_t i = 0; i < digests.blocks.size(); ++i) {
-      EXPECT_EQ(digests.blocks[i], digest_hex(src.subspan(i * kBlock, std::min(kBlock, size - i * kBlock))));
+    ASSERT_EQ(digests.size(), std::max<size_t>(1, (size + kBlock - 1) / kBlock));
+    for (size_t i = 0; i < digests.size(); ++i) {
+      EXPECT_EQ(digests[i], digest_hex(src.subspan(i * kBlock, std::min(kBlock, size - i * kBlock))));
     }
+    BlockDigests uneven;  // added in pieces that end anywhere
+    for (size_t done = 0; done < size; done += 300'007)
+      uneven.add(src.subspan(done, std::min<size_t>(300'007, size - done)));
+    EXPECT_EQ(uneven.finish(), digests);
   }
+}
+
+TEST(RunningDigest, ThatOfTheWholeIsTheOnlyBlocksOrDependsOnAll) {
+  const std::string one[] = {"a"}, two[] = {"a", "b"}, turned[] = {"b", "a"};
+  EXPECT_EQ(combine_digests(one), "a");
+  EXPECT_NE(combine_digests(two), combine_digests(turned));
 }
 
 }  // namespace

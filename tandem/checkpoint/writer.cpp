@@ -41,12 +41,10 @@ void take_digests(std::span<const TensorView> views, std::span<const ShardPlace>
     const auto src = views[index].bytes;
     TensorEntry& entry = part.tensors[places[index].tensor];
     Shard& shard = entry.shards[places[index].shard];
-    const bool whole = shard.box == whole_box(entry.shape);
     const auto dst =
         staging.empty() ? staging : staging.subspan(static_cast<size_t>(shard.offset), src.size());
-    BlockDigests digests = digest_and_copy(src, dst, whole);
-    shard.digests = std::move(digests.blocks);
-    if (whole) entry.digest = std::move(digests.whole);
+    shard.digests = digest_and_copy(src, dst);
+    if (shard.box == whole_box(entry.shape)) entry.digest = combine_digests(shard.digests);
   };
   const auto num_tasks = static_cast<int64_t>(views.size());
   if (pool != nullptr) {

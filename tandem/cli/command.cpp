@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "tandem/comm/connect.h"
 #include "tandem/kernels/cpu/backend.h"
 
 namespace tandem::cli {
@@ -27,7 +28,7 @@ ResolvedConfig ConfigFlags::load() const {
   std::vector<Override> overrides;
   for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
   if (!device.empty()) overrides.push_back({"device=" + device, "--device"});
-  return load_config(file, overrides);
+  return load_config(file, overrides, read_world().world_size);
 }
 
 namespace {

@@ -23,7 +23,8 @@ Bytes numbers(DType dtype, int64_t count, int seed) {
   for (int64_t i = 0; i < count; ++i) {
     const unsigned random = static_cast<unsigned>(generator());
     const float power = static_cast<float>(1 << (random % 16)) / 256;
-    const float x = power * (1 + static_cast<float>(random >> 8 & 0xffff) / 65536) * (random & 16 ? 1.0f : -1.0f);
+    const float x =
+        power * (1 + static_cast<float>(random >> 8 & 0xffff) / 65536) * (random & 16 ? 1.0f : -1.0f);
     std::byte* at = bytes.data() + i * dtype_bytes(dtype);
     const auto put = [&](auto value) { std::memcpy(at, &value, sizeof(value)); };
     switch (dtype) {
@@ -41,7 +42,8 @@ Bytes numbers(DType dtype, int64_t count, int seed) {
 int seed_of(int rank, int64_t count) { return static_cast<int>(rank * 7919 + count); }
 
 // The sum over ranks of elements [first, first + count) of what numbers() gives each of them.
-Bytes expected_sum(DType dtype, int num_ranks, int64_t total, int64_t first, int64_t count, DType dst_dtype, Bytes dst = {}) {
+Bytes expected_sum(DType dtype, int num_ranks, int64_t total, int64_t first, int64_t count, DType dst_dtype,
+                   Bytes dst = {}) {
   std::vector<Bytes> all;
   std::vector<const std::byte*> parts;
   for (int rank = 0; rank < num_ranks; ++rank) all.push_back(numbers(dtype, total, seed_of(rank, total)));
@@ -61,12 +63,14 @@ class EveryCommunicator : public testing::TestWithParam<Case> {
  protected:
   int size() const { return GetParam().size; }
   void run(const std::function<void(Communicator&)>& body) {
-    run_threads(GetParam().kind, data_mesh(size()), [&](int, Communicators& own) { body(*own.get(Axis::Data)); });
+    run_threads(GetParam().kind, data_mesh(size()),
+                [&](int, Communicators& own) { body(*own.get(Axis::Data)); });
   }
 };
 
-constexpr Case kCases[] = {{Kind::Threads, 2}, {Kind::Threads, 3}, {Kind::Threads, 4}, {Kind::Threads, 5}, {Kind::Shm, 2},
-                           {Kind::Shm, 5},     {Kind::Gloo, 2},    {Kind::Gloo, 3},    {Kind::Gloo, 5}};
+constexpr Case kCases[] = {{Kind::Threads, 2}, {Kind::Threads, 3}, {Kind::Threads, 4},
+                           {Kind::Threads, 5}, {Kind::Shm, 2},     {Kind::Shm, 5},
+                           {Kind::Gloo, 2},    {Kind::Gloo, 3},    {Kind::Gloo, 5}};
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   const char* names[] = {"Threads", "Shm", "Gloo"};
@@ -81,7 +85,8 @@ TEST_P(EveryCommunicator, AllReduceSumsInRankOrderForOddCounts) {
       for (const int64_t count : {1, 7, 64, 1025, 40001}) {
         Bytes data = numbers(dtype, count, seed_of(c.rank(), count));
         c.all_reduce(data, dtype, "x");
-        ASSERT_EQ(data, expected_sum(dtype, c.size(), count, 0, count, dtype)) << dtype_name(dtype) << " " << count;
+        ASSERT_EQ(data, expected_sum(dtype, c.size(), count, 0, count, dtype))
+            << dtype_name(dtype) << " " << count;
       }
     }
   });
@@ -95,7 +100,8 @@ TEST_P(EveryCommunicator, ReduceScatterGivesEachRankItsPart) {
         const Bytes src = numbers(dtype, total, seed_of(c.rank(), total));
         Bytes dst(static_cast<size_t>(part * dtype_bytes(dtype)));
         c.reduce_scatter(src, dtype, dst, dtype, false, "x");
-        ASSERT_EQ(dst, expected_sum(dtype, c.size(), total, c.rank() * part, part, dtype)) << dtype_name(dtype) << " " << part;
+        ASSERT_EQ(dst, expected_sum(dtype, c.size(), total, c.rank() * part, part, dtype))
+            << dtype_name(dtype) << " " << part;
       }
     }
   });
@@ -117,7 +123,8 @@ TEST_P(EveryCommunicator, ReduceScatterAndAllGatherWorkInPlace) {
     for (const int64_t part : {5, 20011}) {
       const int64_t total = part * c.size();
       Bytes data = numbers(DType::F32, total, seed_of(c.rank(), total));
-      const std::span own = std::span(data).subspan(static_cast<size_t>(c.rank() * part * 4), static_cast<size_t>(part * 4));
+      const std::span own =
+          std::span(data).subspan(static_cast<size_t>(c.rank() * part * 4), static_cast<size_t>(part * 4));
       c.reduce_scatter(data, DType::F32, own, DType::F32, false, "x");
       c.all_gather(own, data, "x");
       ASSERT_EQ(data, expected_sum(DType::F32, c.size(), total, 0, total, DType::F32)) << part;
@@ -130,7 +137,8 @@ TEST_P(EveryCommunicator, AllGatherAndAllToAllPutPartsInRankOrder) {
     const auto pattern = [&](size_t part, const std::function<int(int)>& value) {
       Bytes bytes(part * static_cast<size_t>(c.size()));
       for (int i = 0; i < c.size(); ++i) {
-        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(part) * i, part, static_cast<std::byte>(value(i)));
+        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(part) * i, part,
+                    static_cast<std::byte>(value(i)));
       }
       return bytes;
     };
@@ -163,7 +171,8 @@ TEST_P(EveryCommunicator, MessagesKeepTheirOrderBesideCollectives) {
     constexpr int kMessages = 12;
     const auto length = [](int i) { return static_cast<size_t>(i % 3 == 0 ? 300001 : i + 1); };
     std::jthread sender([&] {
-      for (int i = 0; i < kMessages; ++i) c.send(Bytes(length(i), static_cast<std::byte>(c.rank() * 16 + i)), next, "m");
+      for (int i = 0; i < kMessages; ++i)
+        c.send(Bytes(length(i), static_cast<std::byte>(c.rank() * 16 + i)), next, "m");
     });
     std::jthread receiver([&] {
       for (int i = 0; i < kMessages; ++i) {
@@ -190,7 +199,8 @@ TEST_P(EveryCommunicator, CountsPayloadBytes) {
       return c.counters().bytes_sent - before;
     };
     Bytes part(400), whole(static_cast<size_t>(400 * n)), other(whole.size());
-    EXPECT_EQ(sent_by([&] { c.reduce_scatter(whole, DType::F32, part, DType::F32, false, "x"); }), 400 * (n - 1));
+    EXPECT_EQ(sent_by([&] { c.reduce_scatter(whole, DType::F32, part, DType::F32, false, "x"); }),
+              400 * (n - 1));
     EXPECT_EQ(sent_by([&] { c.all_gather(part, whole, "x"); }), 400 * (n - 1));
     EXPECT_EQ(sent_by([&] { c.all_reduce(whole, DType::F32, "x"); }), 2 * 400 * (n - 1));
     EXPECT_EQ(sent_by([&] { c.all_to_all(whole, other, "x"); }), 400 * (n - 1));
@@ -236,7 +246,9 @@ TEST(Communicator, AThreadThatLeavesEndsTheWaitOfTheOthers) {
       own.get(Axis::Data)->barrier("alone");
       FAIL();
     } catch (const CommError& error) {
-      EXPECT_STREQ(error.what(), "barrier alone (data axis): rank 1 (a thread) has left the group; its own output says why");
+      EXPECT_STREQ(
+          error.what(),
+          "barrier alone (data axis): rank 1 (a thread) has left the group; its own output says why");
     }
   });
 }

@@ -36,18 +36,22 @@ struct ServedMembership {
 class Connector {
  public:
   Connector(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options)
-      : world_(world), position_(position), options_(options), deadline_(std::chrono::steady_clock::now() + options.connect_timeout) {}
+      : world_(world),
+        position_(position),
+        options_(options),
+        deadline_(std::chrono::steady_clock::now() + options.connect_timeout) {}
 
   Communicators connect() {
     auto served = std::make_shared<ServedMembership>();
-    served->store = std::make_unique<TcpStore>(world_.master_addr, world_.master_port, world_.rank == 0, remaining());
+    served->store =
+        std::make_unique<TcpStore>(world_.master_addr, world_.master_port, world_.rank == 0, remaining());
     store_ = served->store.get();
     prefix_ = fmt::format("{}/{}/", world_.run_id, world_.restart_count);
     roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining());
     std::vector<std::string> names;
     for (const Member& member : roster_) names.push_back(member.name());
-    served->membership = std::make_unique<StoreMembership>(world_.master_addr, store_->port(), prefix_ + "ended",
-                                                           world_.rank, std::move(names), remaining());
+    served->membership = std::make_unique<StoreMembership>(
+        world_.master_addr, store_->port(), prefix_ + "ended", world_.rank, std::move(names), remaining());
     Communicators result;
     result.membership = std::shared_ptr<Membership>(served, served->membership.get());
     for (Axis axis : kAxes) {
@@ -69,7 +73,8 @@ class Connector {
       const milliseconds left = remaining();
       if (auto value = store_->wait_for(key, std::min(left, milliseconds(200)))) return *std::move(value);
       if (membership.ended()) throw CommError("connecting: {}", membership.reason());
-      if (left <= milliseconds(1)) throw CommError("connecting: key '{}' did not appear in store {}", key, store_->description());
+      if (left <= milliseconds(1))
+        throw CommError("connecting: key '{}' did not appear in store {}", key, store_->description());
     }
   }
 
@@ -83,20 +88,25 @@ class Connector {
       one_host = one_host && member.host_key == self().host_key;
     }
     if (options_.transport == Transport::Shm && !one_host) {
-      throw CommError("TANDEM_TRANSPORT=shm: the ranks of the {} axis are on several hosts; use auto or gloo", group.axis);
+      throw CommError("TANDEM_TRANSPORT=shm: the ranks of the {} axis are on several hosts; use auto or gloo",
+                      group.axis);
     }
     const std::string prefix = fmt::format("{}{}/{}/", prefix_, group.axis, ranks[0]);
-    if (one_host && options_.transport != Transport::Gloo) return make_shm(std::move(group), prefix, membership);
+    if (one_host && options_.transport != Transport::Gloo)
+      return make_shm(std::move(group), prefix, membership);
     if (!device_) device_ = open_gloo_device(reachable_address(self(), roster_));
-    return std::make_unique<GlooCommunicator>(std::move(group), membership, device_, *store_, prefix, remaining());
+    return std::make_unique<GlooCommunicator>(std::move(group), membership, device_, *store_, prefix,
+                                              remaining());
   }
 
-  std::unique_ptr<Communicator> make_shm(Group group, const std::string& prefix, const std::shared_ptr<Membership>& membership) {
+  std::unique_ptr<Communicator> make_shm(Group group, const std::string& prefix,
+                                         const std::shared_ptr<Membership>& membership) {
     const int size = group.size();
     const int64_t bytes = WindowCommunicator::region_bytes(size);
     const int num_here = static_cast<int>(std::ranges::count(roster_, self().host_key, &Member::host_key));
     const bool first = group.rank == 0;
-    const std::string key = prefix + "shm", opened_key = prefix + "opened", all_opened_key = prefix + "all_opened";
+    const std::string key = prefix + "shm", opened_key = prefix + "opened",
+                      all_opened_key = prefix + "all_opened";
     std::shared_ptr<SharedRegion> region;
     if (first) {
       region = SharedRegion::create(bytes);
@@ -107,7 +117,8 @@ class Connector {
       region = SharedRegion::open(get(key, *membership), bytes);
       if (store_->add(opened_key, 1) == size - 1) store_->set(all_opened_key, "");
     }
-    return std::make_unique<WindowCommunicator>(std::move(group), membership, std::move(region), spin_time_us(num_here), "shared memory");
+    return std::make_unique<WindowCommunicator>(std::move(group), membership, std::move(region),
+                                                spin_time_us(num_here), "shared memory");
   }
 
   const WorldInfo& world_;
@@ -125,7 +136,8 @@ class Connector {
 Communicators connect(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options) {
   if (position.shape.world() != world.world_size) {
     throw ConfigError("mesh data {} x tensor {} x pipeline {}: needs {} ranks, but there are {} (WORLD_SIZE)",
-                      position.shape.data, position.shape.tensor, position.shape.pipeline, position.shape.world(), world.world_size);
+                      position.shape.data, position.shape.tensor, position.shape.pipeline,
+                      position.shape.world(), world.world_size);
   }
   TANDEM_CHECK(position.rank() == world.rank);
   if (world.world_size == 1) return {};
@@ -147,8 +159,10 @@ std::vector<Communicators> connect_threads(const MeshShape& shape, const Connect
       for (int member : ranks) group.names.push_back(fmt::format("rank {} (a thread)", member));
       const auto region = SharedRegion::for_threads(WindowCommunicator::region_bytes(group.size()));
       for (; group.rank < group.size(); ++group.rank) {
-        auto& slot = result[static_cast<size_t>(ranks[static_cast<size_t>(group.rank)])].axes[static_cast<size_t>(axis)];
-        slot = std::make_unique<WindowCommunicator>(group, membership, region, spin_time_us(world_size), "threads");
+        auto& slot = result[static_cast<size_t>(ranks[static_cast<size_t>(group.rank)])]
+                         .axes[static_cast<size_t>(axis)];
+        slot = std::make_unique<WindowCommunicator>(group, membership, region, spin_time_us(world_size),
+                                                    "threads");
       }
     }
   }

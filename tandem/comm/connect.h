@@ -33,8 +33,8 @@ class Membership;
 // Null where the axis has one rank. Each axis has its own, even where two have the same ranks: they are used
 // by different threads at the same time.
 struct Communicators {
-  // Shared by all communicators of this process's ranks: they end together. On rank 0 it serves the store too,
-  // so it goes last.
+  // Shared by all communicators of this process's ranks: they end together. On rank 0 it serves the store
+  // too, so it goes last.
   std::shared_ptr<Membership> membership;
   std::array<std::unique_ptr<Communicator>, kNumAxes> axes;
   Communicator* get(Axis axis) const { return axes[static_cast<size_t>(axis)].get(); }

@@ -23,7 +23,8 @@ class RanksOnOneHost : public testing::TestWithParam<Kind> {
     options.timeout = timeout;
     for (int rank = 0; rank < world_size; ++rank) {
       ranks_.push_back(std::make_unique<RankProcess>([=] {
-        const Communicators own = connect(world_of(rank, world_size, port), MeshPosition::of(data_mesh(world_size), rank), options);
+        const Communicators own =
+            connect(world_of(rank, world_size, port), MeshPosition::of(data_mesh(world_size), rank), options);
         return body(*own.get(Axis::Data));
       }));
     }
@@ -62,7 +63,8 @@ class Connected {
 TEST_P(RanksOnOneHost, SumTheSameBitsAsThreads) {
   const auto body = [](Communicator& c) {
     std::vector<float> x(30011);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = 1.0f / static_cast<float>(i * 3 + static_cast<size_t>(c.rank()) * 11 + 1);
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = 1.0f / static_cast<float>(i * 3 + static_cast<size_t>(c.rank()) * 11 + 1);
     c.all_reduce(std::as_writable_bytes(std::span(x)), DType::F32, "x");
     return std::string(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(float));
   };
@@ -123,15 +125,15 @@ TEST_P(RanksOnOneHost, ARankThatEndsWithAnErrorIsNamed) {
 }
 
 TEST_P(RanksOnOneHost, ALateRankThatLivesIsNamedToo) {
-  start(2, milliseconds(300), [](Communicator& c) -> std::string {
+  start(2, milliseconds(1000), [](Communicator& c) -> std::string {
     c.barrier("start");
-    if (c.rank() == 1) std::this_thread::sleep_for(seconds(1));
+    if (c.rank() == 1) std::this_thread::sleep_for(seconds(20));
     c.barrier("next");
     return "no error";
   });
   const std::string message = ranks_[0]->outcome();
   EXPECT_TRUE(message.starts_with("barrier next (data axis): rank 1 (")) << message;
-  EXPECT_NE(message.find("did not come within 0.3 s"), std::string::npos) << message;
+  EXPECT_NE(message.find("did not come within 1 s"), std::string::npos) << message;
 }
 
 TEST_P(RanksOnOneHost, OutnumberTheProcessorsWithoutCrawling) {
@@ -153,7 +155,8 @@ TEST(Connect, ListsTheRanksThatDoNotAppear) {
   const int port = free_port();
   const auto as_rank = [&](int rank) {
     return [=]() -> std::string {
-      connect(world_of(rank, 5, port), MeshPosition::of(data_mesh(5), rank), short_connect(milliseconds(400)));
+      connect(world_of(rank, 5, port), MeshPosition::of(data_mesh(5), rank),
+              short_connect(milliseconds(400)));
       return "no error";
     };
   };
@@ -178,7 +181,9 @@ TEST(Connect, AWorldOfAnotherSizeOrMeshIsAnErrorOnAllRanks) {
     };
     RankProcess zero(as_rank(0, 4, 1)), one(as_rank(1, other_mesh ? 4 : 2, other_mesh ? 2 : 1));
     const std::string message = zero.outcome();
-    EXPECT_NE(message.find(other_mesh ? "mesh data 2 x tensor 2 x pipeline 1" : "has world size 2 and"), std::string::npos) << message;
+    EXPECT_NE(message.find(other_mesh ? "mesh data 2 x tensor 2 x pipeline 1" : "has world size 2 and"),
+              std::string::npos)
+        << message;
     EXPECT_NE(message.find("all ranks need the same config and WORLD_SIZE"), std::string::npos) << message;
     EXPECT_EQ(one.outcome(), message);
   }
@@ -205,7 +210,8 @@ TEST(Connect, APortInUseAndAnAbsentMasterAreOneLineEach) {
     connect(world_of(0, 2, local_port(taken)), MeshPosition::of(data_mesh(2), 0), short_connect(seconds(2)));
     return "no error";
   });
-  EXPECT_TRUE(zero.outcome().starts_with(fmt::format("port {} on 127.0.0.1: already in use", local_port(taken))));
+  EXPECT_TRUE(
+      zero.outcome().starts_with(fmt::format("port {} on 127.0.0.1: already in use", local_port(taken))));
   const int port = free_port();
   RankProcess one([&]() -> std::string {
     connect(world_of(1, 2, port), MeshPosition::of(data_mesh(2), 1), short_connect(milliseconds(200)));

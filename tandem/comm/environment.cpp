@@ -19,14 +19,17 @@ int number(const char* name, const std::string& text, int min) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < min) {
-    throw ConfigError("environment variable {}: expected a whole number from {}, found '{}'", name, min, text);
+    throw ConfigError("environment variable {}: expected a whole number from {}, found '{}'", name, min,
+                      text);
   }
   return value;
 }
 
 int required(const char* name, const char* because_of, int min) {
   const auto text = variable(name);
-  if (!text) throw ConfigError("environment variable {}: missing, though {} is set; a launcher sets both", name, because_of);
+  if (!text)
+    throw ConfigError("environment variable {}: missing, though {} is set; a launcher sets both", name,
+                      because_of);
   return number(name, *text, min);
 }
 
@@ -38,9 +41,16 @@ int optional(const char* name, int fallback, int min = 0) {
 struct Names {  // of one launcher; null where it has no such variable
   const char *rank, *world_size, *local_rank, *local_world_size, *node_rank, *restart_count;
 };
-constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT"};
-constexpr Names kSlurm{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_NODEID", "SLURM_RESTART_COUNT"};
-constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, nullptr};
+constexpr Names kTorchrun{
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT"};
+constexpr Names kSlurm{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+                       nullptr,        "SLURM_NODEID", "SLURM_RESTART_COUNT"};
+constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK",
+                         "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK",
+                         "OMPI_COMM_WORLD_LOCAL_SIZE",
+                         nullptr,
+                         nullptr};
 
 // Slurm writes tasks per node as "4(x2),3": nodes 0 and 1 have four, node 2 has three.
 int slurm_tasks_on_node(int node) {
@@ -52,7 +62,8 @@ int slurm_tasks_on_node(int node) {
     const std::string entry = text->substr(at, comma - at);
     const size_t times = entry.find("(x");
     const int tasks = number(kName, entry.substr(0, times), 1);
-    node -= times == std::string::npos ? 1 : number(kName, entry.substr(times + 2, entry.size() - times - 3), 1);
+    node -=
+        times == std::string::npos ? 1 : number(kName, entry.substr(times + 2, entry.size() - times - 3), 1);
     if (node < 0) return tasks;
     at = comma + 1;
   }
@@ -74,13 +85,13 @@ WorldInfo read_world() {
   world.rank = required(names->rank, names->world_size, 0);
   world.world_size = required(names->world_size, names->rank, 1);
   if (world.rank >= world.world_size) {
-    throw ConfigError("environment variable {}: expected less than {} ({}), found {}", names->rank, world.world_size,
-                      names->world_size, world.rank);
+    throw ConfigError("environment variable {}: expected less than {} ({}), found {}", names->rank,
+                      world.world_size, names->world_size, world.rank);
   }
   world.local_rank = optional(names->local_rank, world.rank);
   world.node_rank = optional(names->node_rank, 0);
-  world.local_world_size =
-      names == &kSlurm ? slurm_tasks_on_node(world.node_rank) : optional(names->local_world_size, world.world_size, 1);
+  world.local_world_size = names == &kSlurm ? slurm_tasks_on_node(world.node_rank)
+                                            : optional(names->local_world_size, world.world_size, 1);
   world.restart_count = optional(names->restart_count, 0);
   if (const auto address = variable("MASTER_ADDR")) {
     world.master_addr = *address;
@@ -89,7 +100,8 @@ WorldInfo read_world() {
   }
   world.master_port = optional("MASTER_PORT", world.master_port, 1);
   if (world.master_port > 65535) {
-    throw ConfigError("environment variable MASTER_PORT: expected a port from 1 to 65535, found {}", world.master_port);
+    throw ConfigError("environment variable MASTER_PORT: expected a port from 1 to 65535, found {}",
+                      world.master_port);
   }
   if (const auto id = variable("TORCHELASTIC_RUN_ID")) world.run_id = *id;
   return world;
@@ -98,7 +110,8 @@ WorldInfo read_world() {
 ConnectOptions from_environment(ConnectOptions options) {
   if (const auto text = variable("TANDEM_TRANSPORT")) {
     if (*text != "auto" && *text != "shm" && *text != "gloo") {
-      throw ConfigError("environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found '{}'", *text);
+      throw ConfigError("environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found '{}'",
+                        *text);
     }
     options.transport = *text == "shm" ? Transport::Shm : *text == "gloo" ? Transport::Gloo : Transport::Auto;
   }

@@ -9,12 +9,29 @@
 namespace tandem {
 namespace {
 
-constexpr const char* kNames[] = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-    "SLURM_NODEID", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_STEP_TASKS_PER_NODE", "SLURM_RESTART_COUNT",
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "TANDEM_TRANSPORT", "TANDEM_COMM_TIMEOUT_S", "TANDEM_CONNECT_TIMEOUT_S"};
+constexpr const char* kNames[] = {"RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE",
+                                  "GROUP_RANK",
+                                  "MASTER_ADDR",
+                                  "MASTER_PORT",
+                                  "TORCHELASTIC_RESTART_COUNT",
+                                  "TORCHELASTIC_RUN_ID",
+                                  "SLURM_PROCID",
+                                  "SLURM_NTASKS",
+                                  "SLURM_LOCALID",
+                                  "SLURM_NODEID",
+                                  "SLURM_LAUNCH_NODE_IPADDR",
+                                  "SLURM_STEP_TASKS_PER_NODE",
+                                  "SLURM_RESTART_COUNT",
+                                  "OMPI_COMM_WORLD_RANK",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_RANK",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  "TANDEM_TRANSPORT",
+                                  "TANDEM_COMM_TIMEOUT_S",
+                                  "TANDEM_CONNECT_TIMEOUT_S"};
 
 // Exactly these variables of launchers are set while it lives, and none afterwards.
 class Environment {
@@ -50,9 +67,16 @@ TEST(ReadWorld, IsAloneWithoutALauncher) {
 }
 
 TEST(ReadWorld, TakesTorchrunsVariablesFirst) {
-  const Environment environment({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "1"},
-                                 {"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "1234"}, {"TORCHELASTIC_RESTART_COUNT", "2"},
-                                 {"TORCHELASTIC_RUN_ID", "abc"}, {"SLURM_PROCID", "0"}});
+  const Environment environment({{"RANK", "5"},
+                                 {"WORLD_SIZE", "8"},
+                                 {"LOCAL_RANK", "1"},
+                                 {"LOCAL_WORLD_SIZE", "4"},
+                                 {"GROUP_RANK", "1"},
+                                 {"MASTER_ADDR", "node-a"},
+                                 {"MASTER_PORT", "1234"},
+                                 {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                 {"TORCHELASTIC_RUN_ID", "abc"},
+                                 {"SLURM_PROCID", "0"}});
   const WorldInfo world = read_world();
   EXPECT_EQ(world.rank, 5);
   EXPECT_EQ(world.world_size, 8);
@@ -67,15 +91,21 @@ TEST(ReadWorld, TakesTorchrunsVariablesFirst) {
 
 TEST(ReadWorld, UnderstandsSlurmAndOpenMpi) {
   {
-    const Environment environment({{"SLURM_PROCID", "8"}, {"SLURM_NTASKS", "11"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"},
-                                   {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
+    const Environment environment({{"SLURM_PROCID", "8"},
+                                   {"SLURM_NTASKS", "11"},
+                                   {"SLURM_LOCALID", "0"},
+                                   {"SLURM_NODEID", "2"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"},
+                                   {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
     const WorldInfo world = read_world();
     EXPECT_EQ(world.rank, 8);
     EXPECT_EQ(world.node_rank, 2);
     EXPECT_EQ(world.local_world_size, 3);
     EXPECT_EQ(world.master_addr, "10.0.0.1");
   }
-  const Environment environment({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+  const Environment environment({{"OMPI_COMM_WORLD_RANK", "3"},
+                                 {"OMPI_COMM_WORLD_SIZE", "4"},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   const WorldInfo world = read_world();
   EXPECT_EQ(world.rank, 3);
@@ -84,14 +114,20 @@ TEST(ReadWorld, UnderstandsSlurmAndOpenMpi) {
 }
 
 TEST(ReadWorld, NamesTheVariableThatIsMissingOrWrong) {
-  EXPECT_EQ(message_of({{"RANK", "1"}}), "environment variable WORLD_SIZE: missing, though RANK is set; a launcher sets both");
-  EXPECT_EQ(message_of({{"WORLD_SIZE", "2"}}), "environment variable RANK: missing, though WORLD_SIZE is set; a launcher sets both");
-  EXPECT_EQ(message_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), "environment variable RANK: expected a whole number from 0, found 'x'");
-  EXPECT_EQ(message_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment variable RANK: expected less than 2 (WORLD_SIZE), found 2");
+  EXPECT_EQ(message_of({{"RANK", "1"}}),
+            "environment variable WORLD_SIZE: missing, though RANK is set; a launcher sets both");
+  EXPECT_EQ(message_of({{"WORLD_SIZE", "2"}}),
+            "environment variable RANK: missing, though WORLD_SIZE is set; a launcher sets both");
+  EXPECT_EQ(message_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
+            "environment variable RANK: expected a whole number from 0, found 'x'");
+  EXPECT_EQ(message_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
+            "environment variable RANK: expected less than 2 (WORLD_SIZE), found 2");
   EXPECT_EQ(message_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}),
             "environment variable MASTER_PORT: expected a port from 1 to 65535, found 99999");
-  EXPECT_EQ(message_of({{"TANDEM_TRANSPORT", "nccl"}}), "environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found 'nccl'");
-  EXPECT_EQ(message_of({{"TANDEM_COMM_TIMEOUT_S", "0"}}), "environment variable TANDEM_COMM_TIMEOUT_S: expected a whole number from 1, found '0'");
+  EXPECT_EQ(message_of({{"TANDEM_TRANSPORT", "nccl"}}),
+            "environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found 'nccl'");
+  EXPECT_EQ(message_of({{"TANDEM_COMM_TIMEOUT_S", "0"}}),
+            "environment variable TANDEM_COMM_TIMEOUT_S: expected a whole number from 1, found '0'");
 }
 
 TEST(FromEnvironment, Overrides) {

@@ -21,7 +21,8 @@ std::string to_base64(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size(); i += 3) {
     const size_t length = std::min<size_t>(3, bytes.size() - i);
     uint32_t group = 0;
-    for (size_t j = 0; j < 3; ++j) group = group << 8 | (j < length ? static_cast<unsigned char>(bytes[i + j]) : 0);
+    for (size_t j = 0; j < 3; ++j)
+      group = group << 8 | (j < length ? static_cast<unsigned char>(bytes[i + j]) : 0);
     for (size_t j = 0; j < 4; ++j) text += j <= length ? kDigits[group >> (18 - 6 * j) & 63] : '=';
   }
   return text;
@@ -54,8 +55,10 @@ std::optional<std::string> first_value(const json& answer) {
 
 }  // namespace
 
-EtcdStore::EtcdStore(const std::string& host, int port, const std::string& prefix, std::chrono::milliseconds timeout)
-    : url_(fmt::format("http://{}:{}/v3/kv/", host.find(':') == std::string::npos ? host : "[" + host + "]", port)),
+EtcdStore::EtcdStore(const std::string& host, int port, const std::string& prefix,
+                     std::chrono::milliseconds timeout)
+    : url_(fmt::format("http://{}:{}/v3/kv/", host.find(':') == std::string::npos ? host : "[" + host + "]",
+                       port)),
       prefix_(prefix.empty() ? "/" : fmt::format("/{}/", prefix)),
       description_(fmt::format("etcd {}:{}", host, port)),
       timeout_(timeout) {
@@ -92,7 +95,9 @@ json EtcdStore::ask(const std::string& path, const json& request) {
                     *problem ? problem : curl_easy_strerror(status));
   }
   const json reply = json::parse(answer, nullptr, false);
-  if (!reply.is_object()) throw CommError("store {}: expected an answer in JSON, found '{}'; is etcd running there?", description_, answer.substr(0, 80));
+  if (!reply.is_object())
+    throw CommError("store {}: expected an answer in JSON, found '{}'; is etcd running there?", description_,
+                    answer.substr(0, 80));
   if (reply.contains("error")) throw CommError("store {}: {}", description_, reply["error"].dump());
   return reply;
 }
@@ -103,15 +108,20 @@ void EtcdStore::set(const std::string& key, const std::string& value) {
   ask("put", {{"key", encoded_key(key)}, {"value", to_base64(value)}});
 }
 
-std::optional<std::string> EtcdStore::try_get(const std::string& key) { return first_value(ask("range", {{"key", encoded_key(key)}})); }
+std::optional<std::string> EtcdStore::try_get(const std::string& key) {
+  return first_value(ask("range", {{"key", encoded_key(key)}}));
+}
 
-std::string EtcdStore::get(const std::string& key, std::chrono::milliseconds timeout) { return poll_for(*this, key, timeout); }
+std::string EtcdStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  return poll_for(*this, key, timeout);
+}
 
 std::string EtcdStore::set_if_missing(const std::string& key, const std::string& value) {
   const std::string name = encoded_key(key);
-  const json reply = ask("txn", {{"compare", {{{"key", name}, {"target", "CREATE"}, {"create_revision", "0"}}}},
-                                 {"success", {{{"request_put", {{"key", name}, {"value", to_base64(value)}}}}}},
-                                 {"failure", {{{"request_range", {{"key", name}}}}}}});
+  const json reply =
+      ask("txn", {{"compare", {{{"key", name}, {"target", "CREATE"}, {"create_revision", "0"}}}},
+                  {"success", {{{"request_put", {{"key", name}, {"value", to_base64(value)}}}}}},
+                  {"failure", {{{"request_range", {{"key", name}}}}}}});
   if (reply.value("succeeded", false)) return value;
   return first_value(reply.at("responses").at(0).at("response_range")).value_or("");
 }
@@ -122,15 +132,19 @@ int64_t EtcdStore::add(const std::string& key, int64_t amount) {
   for (;;) {
     const json present = ask("range", {{"key", name}});
     const std::string text = first_value(present).value_or("0");
-    const std::string revision = text == "0" && !present.contains("kvs") ? "0" : present["kvs"][0].at("mod_revision").get<std::string>();
+    const std::string revision = text == "0" && !present.contains("kvs")
+                                     ? "0"
+                                     : present["kvs"][0].at("mod_revision").get<std::string>();
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) {
       throw CommError("store {}: key '{}' holds no number: '{}'", description_, key, text);
     }
     value += amount;
-    const json reply = ask("txn", {{"compare", {{{"key", name}, {"target", "MOD"}, {"mod_revision", revision}}}},
-                                   {"success", {{{"request_put", {{"key", name}, {"value", to_base64(std::to_string(value))}}}}}}});
+    const json reply =
+        ask("txn",
+            {{"compare", {{{"key", name}, {"target", "MOD"}, {"mod_revision", revision}}}},
+             {"success", {{{"request_put", {{"key", name}, {"value", to_base64(std::to_string(value))}}}}}}});
     if (reply.value("succeeded", false)) return value;
   }
 }

@@ -74,7 +74,9 @@ std::optional<std::string> FileStore::try_get(const std::string& key) {
   return std::nullopt;
 }
 
-std::string FileStore::get(const std::string& key, std::chrono::milliseconds timeout) { return poll_for(*this, key, timeout); }
+std::string FileStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  return poll_for(*this, key, timeout);
+}
 
 std::string FileStore::set_if_missing(const std::string& key, const std::string& value) {
   const std::filesystem::path aside = write_aside(value);

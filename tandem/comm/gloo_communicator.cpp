@@ -24,16 +24,21 @@ constexpr int64_t kStagingBytes = 8 << 20;  // two rounds of pieces from all oth
 class Rendezvous final : public gloo::rendezvous::Store {
  public:
   Rendezvous(tandem::Store& store, std::string prefix, const Membership& membership, milliseconds timeout)
-      : store_(store), prefix_(std::move(prefix)), membership_(membership), deadline_(Clock::now() + timeout) {}
+      : store_(store),
+        prefix_(std::move(prefix)),
+        membership_(membership),
+        deadline_(Clock::now() + timeout) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
     store_.set(prefix_ + key, std::string(data.begin(), data.end()));
   }
   std::vector<char> get(const std::string& key) override {
     for (milliseconds pause{1};; pause = std::min(2 * pause, milliseconds(4))) {
-      if (const auto value = store_.try_get(prefix_ + key)) return std::vector<char>(value->begin(), value->end());
+      if (const auto value = store_.try_get(prefix_ + key))
+        return std::vector<char>(value->begin(), value->end());
       if (membership_.ended()) throw CommError("{}", membership_.reason());
-      if (Clock::now() > deadline_) throw CommError("store {}: key '{}{}' did not appear", store_.description(), prefix_, key);
+      if (Clock::now() > deadline_)
+        throw CommError("store {}: key '{}{}' did not appear", store_.description(), prefix_, key);
       std::this_thread::sleep_for(pause);
     }
   }
@@ -54,8 +59,8 @@ class Rendezvous final : public gloo::rendezvous::Store {
 uint64_t message_tag(bool collective, uint8_t operation, uint32_t count, int64_t bytes) {
   uint64_t mixed = static_cast<uint64_t>(bytes) * 0x9e3779b97f4a7c15u;
   mixed ^= mixed >> 32;
-  return static_cast<uint64_t>(collective) << 63 | static_cast<uint64_t>(operation) << 56 | (mixed & 0xffffffu) << 32 |
-         count;
+  return static_cast<uint64_t>(collective) << 63 | static_cast<uint64_t>(operation) << 56 |
+         (mixed & 0xffffffu) << 32 | count;
 }
 
 }  // namespace
@@ -63,7 +68,8 @@ uint64_t message_tag(bool collective, uint8_t operation, uint32_t count, int64_t
 // Gloo writes to connections that a peer may have closed, which by default ends the process.
 std::shared_ptr<gloo::transport::Device> open_gloo_device(const std::string& address) {
   struct sigaction present {};
-  if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+  if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
   try {
     return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()));
   } catch (const std::exception& error) {
@@ -89,11 +95,17 @@ class GlooCommunicator::Transfer {
   Transfer& operator=(const Transfer&) = delete;
 
   void send(uint64_t tag, int64_t offset, int64_t bytes) {
-    guard([&] { buffer_->send(peer_, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)); return true; });
+    guard([&] {
+      buffer_->send(peer_, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes));
+      return true;
+    });
     ++num_pending_;
   }
   void recv(uint64_t tag, int64_t offset, int64_t bytes) {
-    guard([&] { buffer_->recv(peer_, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)); return true; });
+    guard([&] {
+      buffer_->recv(peer_, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes));
+      return true;
+    });
     ++num_pending_;
   }
   void wait_send() {  // for all of them
@@ -149,7 +161,8 @@ GlooCommunicator::GlooCommunicator(Group group, std::shared_ptr<Membership> memb
     throw;
   } catch (const std::exception& error) {
     const std::string reason = membership_->awaited_reason();
-    throw CommError("gloo ({} axis): the ranks cannot connect with each other: {}", group_.axis, reason.empty() ? error.what() : reason);
+    throw CommError("gloo ({} axis): the ranks cannot connect with each other: {}", group_.axis,
+                    reason.empty() ? error.what() : reason);
   }
   context_ = std::move(context);
   membership_->enroll(this);
@@ -192,18 +205,21 @@ void GlooCommunicator::exchange(const Call& call, Out out, In in) {
 }
 
 // Rounds of pieces: those of the next round are on their way while this round's are summed.
-void GlooCommunicator::do_reduce_scatter(const Call& call, const std::byte* src, const Parts& parts, DType src_dtype,
-                                         std::byte* dst, DType dst_dtype, bool accumulate) {
+void GlooCommunicator::do_reduce_scatter(const Call& call, const std::byte* src, const Parts& parts,
+                                         DType src_dtype, std::byte* dst, DType dst_dtype, bool accumulate) {
   const int64_t src_elem = dtype_bytes(src_dtype), dst_elem = dtype_bytes(dst_dtype);
-  const int64_t piece_bytes = std::clamp<int64_t>(kStagingBytes / 2 / size() / 64 * 64, 64, std::max<int64_t>(64, parts.part_bytes));
+  const int64_t piece_bytes =
+      std::clamp<int64_t>(kStagingBytes / 2 / size() / 64 * 64, 64, std::max<int64_t>(64, parts.part_bytes));
   const int64_t num_rounds = (parts.part_bytes + piece_bytes - 1) / piece_bytes;
   const auto length = [&](int part, int64_t round) {
     return std::clamp<int64_t>(parts.length(part) - round * piece_bytes, 0, piece_bytes);
   };
   const auto stage = [&](int peer, int64_t round) { return (peer * 2 + round % 2) * piece_bytes; };
-  staging_.resize(static_cast<size_t>(std::max<int64_t>(static_cast<int64_t>(staging_.size()), 2 * size() * piece_bytes)));
+  staging_.resize(static_cast<size_t>(
+      std::max<int64_t>(static_cast<int64_t>(staging_.size()), 2 * size() * piece_bytes)));
 
-  std::vector<std::unique_ptr<Transfer>> sends(static_cast<size_t>(size())), receives(static_cast<size_t>(size()));
+  std::vector<std::unique_ptr<Transfer>> sends(static_cast<size_t>(size())),
+      receives(static_cast<size_t>(size()));
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     sends[static_cast<size_t>(peer)] =
@@ -215,8 +231,10 @@ void GlooCommunicator::do_reduce_scatter(const Call& call, const std::byte* src,
     const uint64_t tag = collective_tag(call);
     for (int i = 1; i < size(); ++i) {
       const int source = (rank() + size() - i) % size(), target = (rank() + i) % size();
-      if (length(rank(), round) > 0) receives[static_cast<size_t>(source)]->recv(tag, stage(source, round), length(rank(), round));
-      if (length(target, round) > 0) sends[static_cast<size_t>(target)]->send(tag, round * piece_bytes, length(target, round));
+      if (length(rank(), round) > 0)
+        receives[static_cast<size_t>(source)]->recv(tag, stage(source, round), length(rank(), round));
+      if (length(target, round) > 0)
+        sends[static_cast<size_t>(target)]->send(tag, round * piece_bytes, length(target, round));
     }
   };
   std::vector<const std::byte*> pieces(static_cast<size_t>(size()));
@@ -231,27 +249,40 @@ void GlooCommunicator::do_reduce_scatter(const Call& call, const std::byte* src,
       pieces[static_cast<size_t>(peer)] =
           own ? src + parts.offset(peer) + round * piece_bytes : staging_.data() + stage(peer, round);
     }
-    sum_parts(pieces, src_dtype, dst + round * piece_bytes / src_elem * dst_elem, dst_dtype, num_elems, accumulate);
+    sum_parts(pieces, src_dtype, dst + round * piece_bytes / src_elem * dst_elem, dst_dtype, num_elems,
+              accumulate);
   }
   for (const auto& transfer : sends) {
     if (transfer) transfer->wait_send();
   }
 }
 
-void GlooCommunicator::do_all_gather(const Call& call, const std::byte* src, std::byte* dst, const Parts& parts) {
+void GlooCommunicator::do_all_gather(const Call& call, const std::byte* src, std::byte* dst,
+                                     const Parts& parts) {
   std::byte* own = dst + parts.offset(rank());
   const int64_t own_bytes = parts.length(rank());
   if (own != src && own_bytes > 0) std::memcpy(own, src, static_cast<size_t>(own_bytes));
   exchange(
-      call, [&](int) { return Piece{own, own_bytes}; },
-      [&](int peer) { return Piece{dst + parts.offset(peer), parts.length(peer)}; });
+      call,
+      [&](int) {
+        return Piece{own, own_bytes};
+      },
+      [&](int peer) {
+        return Piece{dst + parts.offset(peer), parts.length(peer)};
+      });
 }
 
-void GlooCommunicator::do_all_to_all(const Call& call, const std::byte* src, std::byte* dst, int64_t part_bytes) {
+void GlooCommunicator::do_all_to_all(const Call& call, const std::byte* src, std::byte* dst,
+                                     int64_t part_bytes) {
   std::memcpy(dst + rank() * part_bytes, src + rank() * part_bytes, static_cast<size_t>(part_bytes));
   exchange(
-      call, [&](int peer) { return Piece{const_cast<std::byte*>(src) + peer * part_bytes, part_bytes}; },
-      [&](int peer) { return Piece{dst + peer * part_bytes, part_bytes}; });
+      call,
+      [&](int peer) {
+        return Piece{const_cast<std::byte*>(src) + peer * part_bytes, part_bytes};
+      },
+      [&](int peer) {
+        return Piece{dst + peer * part_bytes, part_bytes};
+      });
 }
 
 void GlooCommunicator::do_broadcast(const Call& call, std::span<std::byte> data, int root) {
@@ -265,7 +296,13 @@ void GlooCommunicator::do_barrier(const Call& call) {
   std::byte mine{};
   std::vector<std::byte> theirs(static_cast<size_t>(size()));
   exchange(
-      call, [&](int) { return Piece{&mine, 1}; }, [&](int peer) { return Piece{&theirs[static_cast<size_t>(peer)], 1}; });
+      call,
+      [&](int) {
+        return Piece{&mine, 1};
+      },
+      [&](int peer) {
+        return Piece{&theirs[static_cast<size_t>(peer)], 1};
+      });
 }
 
 void GlooCommunicator::do_send(const Call& call, std::span<const std::byte> data, int peer) {

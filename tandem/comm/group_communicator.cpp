@@ -89,8 +89,8 @@ void GroupCommunicator::all_gather(std::span<const std::byte> src, std::span<std
 
 void GroupCommunicator::all_to_all(std::span<const std::byte> src, std::span<std::byte> dst,
                                    std::string_view label) {
-  TANDEM_CHECK(src.size() == dst.size() && size_of(src) % size() == 0, "{}: src has {} bytes, dst {}, ranks {}",
-               label, src.size(), dst.size(), size());
+  TANDEM_CHECK(src.size() == dst.size() && size_of(src) % size() == 0,
+               "{}: src has {} bytes, dst {}, ranks {}", label, src.size(), dst.size(), size());
   TANDEM_CHECK(src.empty() || src.data() + src.size() <= dst.data() || dst.data() + dst.size() <= src.data(),
                "{}: all_to_all cannot work in place", label);
   const Call call{Operation::AllToAll, label, size_of(src)};
@@ -108,14 +108,16 @@ void GroupCommunicator::broadcast(std::span<std::byte> data, int root, std::stri
 }
 
 void GroupCommunicator::send(std::span<const std::byte> data, int peer, std::string_view label) {
-  TANDEM_CHECK(peer >= 0 && peer < size() && peer != rank(), "{}: send to rank {} of {}", label, peer, size());
+  TANDEM_CHECK(peer >= 0 && peer < size() && peer != rank(), "{}: send to rank {} of {}", label, peer,
+               size());
   const Call call{Operation::Send, label, size_of(data)};
   begin(call, size_of(data));
   if (!data.empty()) do_send(call, data, peer);
 }
 
 void GroupCommunicator::recv(std::span<std::byte> data, int peer, std::string_view label) {
-  TANDEM_CHECK(peer >= 0 && peer < size() && peer != rank(), "{}: recv from rank {} of {}", label, peer, size());
+  TANDEM_CHECK(peer >= 0 && peer < size() && peer != rank(), "{}: recv from rank {} of {}", label, peer,
+               size());
   const Call call{Operation::Recv, label, size_of(data)};
   begin(call, 0);
   if (!data.empty()) do_recv(call, data, peer);
@@ -142,13 +144,15 @@ void GroupCommunicator::fail_timeout(const Call& call, const std::string& who) {
   const double seconds = static_cast<double>(group_.timeout.count()) / 1000;
   if (silent.empty()) {
     fail(call, fmt::format("{} did not come within {} s; it works, waits or hangs elsewhere "
-                           "(TANDEM_COMM_TIMEOUT_S sets the time to wait)", who, seconds));
+                           "(TANDEM_COMM_TIMEOUT_S sets the time to wait)",
+                           who, seconds));
   }
   fail(call, fmt::format("{}; waited {} s", silent, seconds));
 }
 
 void GroupCommunicator::throw_if_ended(const Call& call) const {
-  if (!membership_->ended()) [[likely]] return;
+  if (!membership_->ended()) [[likely]]
+    return;
   throw CommError("{} {} ({} axis): {}", operation_name(call.operation), call.label, group_.axis,
                   membership_->reason());
 }

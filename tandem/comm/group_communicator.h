@@ -48,7 +48,16 @@ class GroupCommunicator : public Communicator, protected Membership::Waiter {
   CommCounters counters() const final;
 
  protected:
-  enum class Operation : uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast, Send, Recv, Barrier };
+  enum class Operation : uint8_t {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+    AllToAll,
+    Broadcast,
+    Send,
+    Recv,
+    Barrier
+  };
   static std::string_view operation_name(Operation operation);
   struct Call {
     Operation operation;

@@ -24,7 +24,8 @@ HostPort parse_host_port(std::string_view text, const std::string& address) {
     if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
     result.host = host;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), result.port);
-    if (error == std::errc() && end == port.data() + port.size() && result.port >= 0 && result.port <= 65535) return result;
+    if (error == std::errc() && end == port.data() + port.size() && result.port >= 0 && result.port <= 65535)
+      return result;
   }
   throw ConfigError("store address '{}': expected host:port after the scheme, found '{}'", address, text);
 }
@@ -43,9 +44,11 @@ std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::c
   if (scheme == "etcd") {
     const size_t slash = rest.find('/');
     const HostPort place = parse_host_port(std::string_view(rest).substr(0, slash), address);
-    return std::make_unique<EtcdStore>(place.host, place.port, slash == std::string::npos ? "" : rest.substr(slash + 1), timeout);
+    return std::make_unique<EtcdStore>(place.host, place.port,
+                                       slash == std::string::npos ? "" : rest.substr(slash + 1), timeout);
   }
-  throw ConfigError("store address '{}': expected tcp://host:port, file:///directory or etcd://host:port/prefix", address);
+  throw ConfigError(
+      "store address '{}': expected tcp://host:port, file:///directory or etcd://host:port/prefix", address);
 }
 
 }  // namespace tandem

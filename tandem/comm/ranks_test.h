@@ -45,7 +45,8 @@ inline ConnectOptions options_for(Kind kind) {
 }
 
 // Runs `body` as every rank of the mesh at once, each in a thread; rethrows the first exception.
-inline void run_threads(Kind kind, const MeshShape& shape, const std::function<void(int, Communicators&)>& body) {
+inline void run_threads(Kind kind, const MeshShape& shape,
+                        const std::function<void(int, Communicators&)>& body) {
   const int world_size = shape.world(), port = free_port();
   std::vector<Communicators> joined;
   if (kind == Kind::Threads) joined = connect_threads(shape, options_for(kind));
@@ -55,8 +56,10 @@ inline void run_threads(Kind kind, const MeshShape& shape, const std::function<v
     for (int rank = 0; rank < world_size; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          Communicators own = kind == Kind::Threads ? std::move(joined[static_cast<size_t>(rank)])
-                                                    : connect(world_of(rank, world_size, port), MeshPosition::of(shape, rank), options_for(kind));
+          Communicators own = kind == Kind::Threads
+                                  ? std::move(joined[static_cast<size_t>(rank)])
+                                  : connect(world_of(rank, world_size, port), MeshPosition::of(shape, rank),
+                                            options_for(kind));
           body(rank, own);
         } catch (...) {
           failures[static_cast<size_t>(rank)] = std::current_exception();

@@ -43,16 +43,19 @@ Member decode(std::string bytes) {
   return {std::stoi(f[0]), std::stoi(f[1]), f[2], f[3], f[4], std::stoll(f[5]), f[6], f[7]};
 }
 
-std::string missing_ranks(TcpStore& store, const std::string& prefix, int world_size, std::chrono::milliseconds timeout) {
+std::string missing_ranks(TcpStore& store, const std::string& prefix, int world_size,
+                          std::chrono::milliseconds timeout) {
   std::vector<int> missing;
   for (int rank = 0; rank < world_size; ++rank) {
     if (!store.try_get(fmt::format("{}member/{}", prefix, rank))) missing.push_back(rank);
   }
   const size_t named = std::min(missing.size(), kMaxRanksNamed);
-  return fmt::format("{} {}{} of {} did not appear within {} s; start them with the same MASTER_ADDR and MASTER_PORT",
-                     missing.size() == 1 ? "rank" : "ranks", fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(named), ", "),
-                     named < missing.size() ? fmt::format(" and {} more", missing.size() - named) : "", world_size,
-                     static_cast<double>(timeout.count()) / 1000);
+  return fmt::format(
+      "{} {}{} of {} did not appear within {} s; start them with the same MASTER_ADDR and MASTER_PORT",
+      missing.size() == 1 ? "rank" : "ranks",
+      fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+      named < missing.size() ? fmt::format(" and {} more", missing.size() - named) : "", world_size,
+      static_cast<double>(timeout.count()) / 1000);
 }
 
 // The store goes with rank 0, which leaves the others a moment to read the outcome.
@@ -87,10 +90,13 @@ std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, co
   const std::string key = fmt::format("{}member/{}", prefix, own.rank);
   std::string error;
   if (first.world_size != own.world_size || first.mesh != own.mesh) {
-    error = fmt::format("{} has world size {} and mesh {}, but {} has world size {} and mesh {}; all ranks need the same config and WORLD_SIZE",
-                        own.name(), own.world_size, own.mesh, first.name(), first.world_size, first.mesh);
+    error = fmt::format(
+        "{} has world size {} and mesh {}, but {} has world size {} and mesh {}; all ranks need the same "
+        "config and WORLD_SIZE",
+        own.name(), own.world_size, own.mesh, first.name(), first.world_size, first.mesh);
   } else if (const std::string taken = store.set_if_missing(key, encode(own)); taken != encode(own)) {
-    error = fmt::format("rank {} is there twice: {} and {}; RANK must differ", own.rank, decode(taken).name(), own.name());
+    error = fmt::format("rank {} is there twice: {} and {}; RANK must differ", own.rank, decode(taken).name(),
+                        own.name());
   }
   if (!error.empty()) {
     try {
@@ -108,7 +114,8 @@ std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, co
   }
   // Rank 0 gives up first, since the store goes with it.
   std::optional<std::string> outcome = store.wait_for(ready_key, own.rank == 0 ? timeout : timeout + kGrace);
-  if (!outcome) outcome = store.set_if_missing(ready_key, "E" + missing_ranks(store, prefix, own.world_size, timeout));
+  if (!outcome)
+    outcome = store.set_if_missing(ready_key, "E" + missing_ranks(store, prefix, own.world_size, timeout));
   if ((*outcome)[0] == 'E') give_up(own, outcome->substr(1));
 
   std::string bytes = outcome->substr(1);

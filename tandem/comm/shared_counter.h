@@ -15,8 +15,8 @@ struct alignas(64) SharedCounter {
   bool reached(uint32_t target) const {
     return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
   }
-  void publish(uint32_t next);  // stores it and wakes those who sleep
-  void wake_all();              // they look again, though the value is the same
+  void publish(uint32_t next);                         // stores it and wakes those who sleep
+  void wake_all();                                     // they look again, though the value is the same
   bool spin(uint32_t target, int microseconds) const;  // whether it was reached
   // Sleeps until the value changes, wake_all or the time is over; returns whether target was reached.
   bool sleep(uint32_t target, std::chrono::milliseconds limit);

@@ -45,8 +45,10 @@ std::shared_ptr<SharedRegion> SharedRegion::create(int64_t bytes) {
 std::shared_ptr<SharedRegion> SharedRegion::open(const std::string& ticket, int64_t bytes) {
   const int fd = ::open(ticket.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) {
-    throw CommError("shared memory: cannot open {}, of a rank on this host: {}; set TANDEM_TRANSPORT=gloo on all ranks to use the network instead",
-                    ticket, std::strerror(errno));
+    throw CommError(
+        "shared memory: cannot open {}, of a rank on this host: {}; set TANDEM_TRANSPORT=gloo on all ranks "
+        "to use the network instead",
+        ticket, std::strerror(errno));
   }
   auto region = std::shared_ptr<SharedRegion>(new SharedRegion(fd, bytes));
   region->close_ticket();

@@ -40,7 +40,8 @@ void StoreMembership::watch() {
     const TcpStore::News news = lifeline_.listen(kHeartbeat, &reason);
     if (stop_ || news == TcpStore::News::ServerEnded) return;
     if (news == TcpStore::News::ServerLost) {
-      return settle(fmt::format("{} is gone, and the store that it served; its own output says why", names_[0]));
+      return settle(
+          fmt::format("{} is gone, and the store that it served; its own output says why", names_[0]));
     }
     if (news == TcpStore::News::Value) return settle(reason);
     lifeline_.say_alive();
@@ -64,13 +65,15 @@ std::string StoreMembership::silent_ranks() {
                        names.size() == 1 ? "gives" : "give");
   } catch (const CommError&) {
     if (rank_ == 0) return {};
-    return fmt::format("{}, which serves the store, does not answer: stopped, or cut off from the network", names_[0]);
+    return fmt::format("{}, which serves the store, does not answer: stopped, or cut off from the network",
+                       names_[0]);
   }
 }
 
 std::string StoreMembership::awaited_reason() {
   const Deadline deadline = std::chrono::steady_clock::now() + kNewsDelay;
-  while (!ended() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
+  while (!ended() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(5));
   return Membership::awaited_reason();
 }
 

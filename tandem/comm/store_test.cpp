@@ -29,7 +29,8 @@ std::string message_of(const std::function<void()>& action) {
 // etcd as a child process on free ports, in a directory that goes with it.
 class EtcdServer {
  public:
-  EtcdServer() : directory_(std::filesystem::temp_directory_path() / ("tandem_etcd_" + std::to_string(getpid()))) {
+  EtcdServer()
+      : directory_(std::filesystem::temp_directory_path() / ("tandem_etcd_" + std::to_string(getpid()))) {
     const std::string client = "http://127.0.0.1:" + std::to_string(port_ = free_port());
     const std::string peer = "http://127.0.0.1:" + std::to_string(free_port());
     const std::string directory = directory_.string(), cluster = "default=" + peer;
@@ -39,8 +40,9 @@ class EtcdServer {
     const int null = open("/dev/null", O_WRONLY);
     dup2(null, 1);
     dup2(null, 2);
-    execlp("etcd", "etcd", "--data-dir", directory.c_str(), "--listen-client-urls", client.c_str(), "--advertise-client-urls", client.c_str(),
-           "--listen-peer-urls", peer.c_str(), "--initial-advertise-peer-urls", peer.c_str(), "--initial-cluster", cluster.c_str(), nullptr);
+    execlp("etcd", "etcd", "--data-dir", directory.c_str(), "--listen-client-urls", client.c_str(),
+           "--advertise-client-urls", client.c_str(), "--listen-peer-urls", peer.c_str(),
+           "--initial-advertise-peer-urls", peer.c_str(), "--initial-cluster", cluster.c_str(), nullptr);
     _exit(127);
   }
   ~EtcdServer() {
@@ -68,7 +70,8 @@ class EveryStore : public testing::TestWithParam<std::string> {
       directory_ = std::filesystem::temp_directory_path() / ("tandem_store_" + std::to_string(getpid()));
       address_ = "file://" + directory_.string();
     } else {
-      if (std::system("command -v etcd > /dev/null") != 0) GTEST_SKIP() << "etcd is not installed (Debian: etcd-server)";
+      if (std::system("command -v etcd > /dev/null") != 0)
+        GTEST_SKIP() << "etcd is not installed (Debian: etcd-server)";
       etcd_ = std::make_unique<EtcdServer>();
       address_ = "etcd://127.0.0.1:" + std::to_string(etcd_->port()) + "/test";
       for (int i = 0; i < 200 && etcd_->running(); ++i) {
@@ -89,7 +92,8 @@ class EveryStore : public testing::TestWithParam<std::string> {
   std::unique_ptr<Store> served_, store_;
 };
 
-INSTANTIATE_TEST_SUITE_P(, EveryStore, testing::Values("tcp", "file", "etcd"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(, EveryStore, testing::Values("tcp", "file", "etcd"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(EveryStore, KeepsAndRemovesValues) {
   const std::string binary("a\0b\n\xff", 5);
@@ -148,13 +152,17 @@ TEST(MakeStore, RefusesWhatIsNoAddress) {
 TEST(TcpStore, NamesThePortThatIsInUse) {
   const TcpStore first("127.0.0.1", 0, true, seconds(5));
   const std::string message = message_of([&] { TcpStore("127.0.0.1", first.port(), true, seconds(1)); });
-  EXPECT_TRUE(message.starts_with("port " + std::to_string(first.port()) + " on 127.0.0.1: already in use")) << message;
+  EXPECT_TRUE(message.starts_with("port " + std::to_string(first.port()) + " on 127.0.0.1: already in use"))
+      << message;
 }
 
 TEST(TcpStore, SaysThatNobodyServesIt) {
   const int port = free_port();
   const std::string message = message_of([&] { TcpStore("127.0.0.1", port, false, milliseconds(50)); });
-  EXPECT_NE(message.find(std::to_string(port) + ": not reached within 0.05 s: Connection refused; is rank 0 running"), std::string::npos) << message;
+  EXPECT_NE(message.find(std::to_string(port) +
+                         ": not reached within 0.05 s: Connection refused; is rank 0 running"),
+            std::string::npos)
+      << message;
 }
 
 TEST(TcpStore, SaysWhenItGoesDown) {

@@ -39,8 +39,10 @@ TEST(Sum, WidensEveryHalfAsBaseDoes) {
 
 TEST(Sum, RoundsTo16BitsAsBaseDoes) {
   std::vector<float> floats;
-  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 4091) floats.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-  for (const float edge : {65519.0f, 65520.0f, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, -0.0f}) floats.push_back(edge);
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 4091)
+    floats.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  for (const float edge : {65519.0f, 65520.0f, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, -0.0f})
+    floats.push_back(edge);
   std::vector<uint16_t> halves, brains;
   sum_one(floats, DType::F32, halves, DType::F16);
   sum_one(floats, DType::F32, brains, DType::BF16);

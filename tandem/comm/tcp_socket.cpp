@@ -41,7 +41,8 @@ Addresses resolve(const char* host, int port, int flags, std::string* problem) {
 // Waits for an event; false where the time is over, with errno ETIMEDOUT.
 bool wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd entry{fd, events, 0};
     const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000000)));
     if (ready > 0) return true;
@@ -59,7 +60,8 @@ void send_at_once(int fd) {
 }
 
 int bind_and_listen(const addrinfo& address) {
-  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol);
+  const int fd =
+      socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol);
   if (fd < 0) return -1;
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -89,7 +91,8 @@ void append_length(std::string& bytes, size_t length) {
 }
 size_t length_at(std::string_view bytes, size_t offset) {
   size_t length = 0;
-  for (size_t i = 0; i < 4; ++i) length |= static_cast<size_t>(static_cast<unsigned char>(bytes[offset + i])) << (8 * i);
+  for (size_t i = 0; i < 4; ++i)
+    length |= static_cast<size_t>(static_cast<unsigned char>(bytes[offset + i])) << (8 * i);
   return length;
 }
 
@@ -113,7 +116,8 @@ void Socket::shut_down() { shutdown(fd_, SHUT_RDWR); }
 Socket connect_once(const std::string& host, int port, Deadline deadline, std::string* problem) {
   const Addresses list = resolve(host.c_str(), port, 0, problem);
   for (const addrinfo* address = list.get(); address; address = address->ai_next) {
-    Socket connection(socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol));
+    Socket connection(socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                             address->ai_protocol));
     if (!connection.open()) continue;
     int status = connect(connection.fd(), address->ai_addr, address->ai_addrlen);
     if (status != 0 && errno == EINPROGRESS && wait_for(connection.fd(), POLLOUT, deadline)) {
@@ -150,8 +154,10 @@ Socket listen_at(const std::string& host, int port) {
     }
   }
   if (fd < 0 && error == EADDRINUSE) {
-    throw CommError("port {} on {}: already in use by another program; choose a free one (MASTER_PORT, or --master-port of the launcher), or end the run that holds it",
-                    port, host);
+    throw CommError(
+        "port {} on {}: already in use by another program; choose a free one (MASTER_PORT, or --master-port "
+        "of the launcher), or end the run that holds it",
+        port, host);
   }
   if (fd < 0) throw CommError("store tcp {}:{}: cannot listen there: {}", host, port, std::strerror(error));
   return Socket(fd);

@@ -17,7 +17,8 @@ std::string problem_text() { return errno == 0 ? "it closed the connection" : st
 
 }  // namespace
 
-TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_timeout, milliseconds patience)
+TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_timeout,
+                   milliseconds patience)
     : host_(std::move(host)),
       server_(serve ? std::make_unique<TcpStoreServer>(host_, port) : nullptr),
       port_(serve ? server_->port() : port),
@@ -28,8 +29,10 @@ TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_
     socket_ = connect_once(host_, port_, deadline, &problem);
     if (socket_.open()) break;
     if (Clock::now() + pause > deadline) {
-      throw CommError("store {}: not reached within {} s: {}; is rank 0 running, and are MASTER_ADDR and MASTER_PORT the same on all ranks?",
-                      description(), static_cast<double>(connect_timeout.count()) / 1000, problem);
+      throw CommError(
+          "store {}: not reached within {} s: {}; is rank 0 running, and are MASTER_ADDR and MASTER_PORT the "
+          "same on all ranks?",
+          description(), static_cast<double>(connect_timeout.count()) / 1000, problem);
     }
     std::this_thread::sleep_for(pause);
   }
@@ -63,7 +66,8 @@ std::vector<std::string> TcpStore::ask(const std::vector<std::string_view>& requ
   return *reply;
 }
 
-std::optional<std::vector<std::string>> TcpStore::exchange(const std::vector<std::string_view>& request, Deadline deadline) {
+std::optional<std::vector<std::string>> TcpStore::exchange(const std::vector<std::string_view>& request,
+                                                           Deadline deadline) {
   if (!send_all(socket_, encode_frame(request), deadline)) return std::nullopt;
   try {
     for (;;) {
@@ -79,7 +83,8 @@ std::optional<std::vector<std::string>> TcpStore::exchange(const std::vector<std
 void TcpStore::set(const std::string& key, const std::string& value) { ask({"set", key, value}, patience_); }
 
 std::optional<std::string> TcpStore::wait_for(const std::string& key, milliseconds timeout) {
-  const std::vector<std::string> reply = ask({"get", key, std::to_string(timeout.count())}, timeout + patience_);
+  const std::vector<std::string> reply =
+      ask({"get", key, std::to_string(timeout.count())}, timeout + patience_);
   return reply.size() == 2 ? std::optional(reply[1]) : std::nullopt;
 }
 
@@ -106,14 +111,17 @@ std::string TcpStore::set_if_missing(const std::string& key, const std::string& 
 
 void TcpStore::remove(const std::string& key) { ask({"remove", key}, patience_); }
 
-void TcpStore::open_lifeline(const std::string& name, const std::string& last_key, const std::string& last_words) {
+void TcpStore::open_lifeline(const std::string& name, const std::string& last_key,
+                             const std::string& last_words) {
   ask({"lifeline", name, last_key, last_words}, patience_);
   constexpr std::string_view kForever = "1000000000000";
   send_all(socket_, encode_frame({"get", last_key, kForever}), Clock::now() + patience_);
 }
 
 void TcpStore::say_alive() { send_all(socket_, encode_frame({"alive"}), Clock::now() + milliseconds(100)); }
-void TcpStore::say_farewell() { send_all(socket_, encode_frame({"farewell"}), Clock::now() + milliseconds(500)); }
+void TcpStore::say_farewell() {
+  send_all(socket_, encode_frame({"farewell"}), Clock::now() + milliseconds(500));
+}
 
 TcpStore::News TcpStore::listen(milliseconds limit, std::string* value) {
   const Deadline deadline = Clock::now() + limit;

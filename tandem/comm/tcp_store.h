@@ -25,7 +25,8 @@ class TcpStore final : public Store {
   void remove(const std::string& key) override;
   std::string description() const override;
 
-  std::optional<std::string> wait_for(const std::string& key, std::chrono::milliseconds timeout);  // null: late
+  std::optional<std::string> wait_for(const std::string& key,
+                                      std::chrono::milliseconds timeout);  // null: late
 
   int port() const { return port_; }
   std::string local_address() const { return local_address_; }    // by which this process reaches the server
@@ -40,11 +41,13 @@ class TcpStore final : public Store {
   void say_farewell();
   void hang_up() { socket_.shut_down(); }
 
-  std::vector<std::string> silent(std::chrono::milliseconds limit);  // names of lifelines not heard for so long
+  std::vector<std::string> silent(
+      std::chrono::milliseconds limit);  // names of lifelines not heard for so long
 
  private:
   std::vector<std::string> ask(const std::vector<std::string_view>& request, std::chrono::milliseconds limit);
-  std::optional<std::vector<std::string>> exchange(const std::vector<std::string_view>& request, Deadline deadline);
+  std::optional<std::vector<std::string>> exchange(const std::vector<std::string_view>& request,
+                                                   Deadline deadline);
   [[noreturn]] void fail(const std::string& problem) const;
 
   const std::string host_;

@@ -59,7 +59,8 @@ void TcpStoreServer::serve() {
     const int wait_ms = answer_late_gets();
     std::vector<pollfd> entries{{stop_reader_.fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
     for (const auto& client : clients_) {
-      entries.push_back({client->socket.fd(), static_cast<short>(client->unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+      entries.push_back(
+          {client->socket.fd(), static_cast<short>(client->unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
     }
     if (poll(entries.data(), entries.size(), wait_ms) < 0) continue;
     if (entries[0].revents != 0) break;
@@ -177,7 +178,8 @@ void TcpStoreServer::set(const std::string& key, const std::string& value) {
 // Sends what there is to send, without waiting: a client that does not read must not hold up the others.
 void TcpStoreServer::reply(Client& client, const std::vector<std::string_view>& fields) {
   if (!fields.empty()) client.unsent += encode_frame(fields);
-  const ssize_t sent = ::send(client.socket.fd(), client.unsent.data(), client.unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent =
+      ::send(client.socket.fd(), client.unsent.data(), client.unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) client.unsent.erase(0, static_cast<size_t>(sent));
   if (sent < 0 && errno != EAGAIN && errno != EINTR) client.unsent.clear();  // the next read sees the end
 }

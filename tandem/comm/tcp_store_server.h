@@ -5,7 +5,8 @@
 // for that key at once. One that is open but silent shows a rank that is stopped or cut off.
 //
 // Requests are frames whose first field is the name; replies are frames whose first field is "ok" (then
-// results), "late" (a get whose time is over), "refused" (then why) or "end" (the server stops, in good order).
+// results), "late" (a get whose time is over), "refused" (then why) or "end" (the server stops, in good
+// order).
 //   hello magic | set k v | get k ms | try_get k | add k n | set_if_missing k v | remove k
 //   lifeline name key last_words | alive (no reply) | farewell (no reply) | silent ms
 #pragma once

@@ -5,13 +5,14 @@
 #include <new>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/stream_copy.h"
 #include "tandem/comm/sum.h"
 
 namespace tandem {
 namespace {
 
 constexpr uint32_t kSlots = 2;
-constexpr int64_t kSlotBytes = 128 << 10;
+constexpr int64_t kSlotBytes = 256 << 10;
 constexpr uint32_t kMailSlots = 4;
 constexpr int64_t kMailSlotBytes = 64 << 10;
 constexpr int64_t kPage = 4096;
@@ -31,8 +32,8 @@ struct WindowCommunicator::Header {
 };
 
 struct WindowCommunicator::Seat {
-  SharedCounter written, consumed;  // rounds
-  std::atomic<uint64_t> calls[kSlots];  // what the round in that slot belongs to, to catch ranks that disagree
+  SharedCounter written, consumed;      // rounds
+  std::atomic<uint64_t> calls[kSlots];  // signature() of the call that the slot's round belongs to
   std::atomic<uint32_t> left;
 };
 
@@ -44,17 +45,21 @@ struct WindowCommunicator::Mailbox {
 namespace {
 constexpr int64_t kHeaderBytes = 1024, kSeatBytes = 256, kMailboxBytes = 192;
 
-int64_t control_bytes(int64_t n) { return round_up(kHeaderBytes + n * kSeatBytes + n * n * kMailboxBytes, kPage); }
+int64_t control_bytes(int64_t n) {
+  return round_up(kHeaderBytes + n * kSeatBytes + n * n * kMailboxBytes, kPage);
+}
 }  // namespace
 
 int64_t WindowCommunicator::region_bytes(int num_ranks) {
-  static_assert(sizeof(Header) <= kHeaderBytes && sizeof(Seat) <= kSeatBytes && sizeof(Mailbox) <= kMailboxBytes);
+  static_assert(sizeof(Header) <= kHeaderBytes && sizeof(Seat) <= kSeatBytes &&
+                sizeof(Mailbox) <= kMailboxBytes);
   const int64_t n = num_ranks;
   return control_bytes(n) + n * kSlots * kSlotBytes + n * n * kMailSlots * kMailSlotBytes;
 }
 
 WindowCommunicator::WindowCommunicator(Group group, std::shared_ptr<Membership> membership,
-                                       std::shared_ptr<SharedRegion> region, int spin_us, std::string description)
+                                       std::shared_ptr<SharedRegion> region, int spin_us,
+                                       std::string description)
     : GroupCommunicator(std::move(group), std::move(membership)),
       region_(std::move(region)),
       spin_us_(spin_us),
@@ -73,9 +78,11 @@ WindowCommunicator::~WindowCommunicator() {
 }
 
 int64_t WindowCommunicator::memory_bytes() const {
-  const auto used = [](uint32_t chunks) { return std::min<int64_t>(chunks, kMailSlots) * kMailSlotBytes; };
   int64_t bytes = control_bytes(size()) / size() + kSlots * kSlotBytes;
-  for (uint32_t chunks : sent_) bytes += used(chunks);
+  for (int peer = 0; peer < size(); ++peer) {
+    const uint32_t chunks = mailbox(rank(), peer).written.value.load(std::memory_order_relaxed);
+    bytes += std::min(chunks, kMailSlots) * kMailSlotBytes;
+  }
   return bytes;
 }
 
@@ -129,11 +136,14 @@ void WindowCommunicator::await(const Call& call, SharedCounter& counter, uint32_
     const bool ended = membership_->ended();
     const bool told = header().state.load(std::memory_order_acquire) == 2;
     const bool left = seat(peer).left.load(std::memory_order_acquire) != 0;
-    const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto remaining =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (counter.reached(target)) return;
     if (ended) throw_if_ended(call);
     if (told) fail(call, header().reason);
-    if (left) fail(call, fmt::format("{} has left the group; its own output says why", group_.names[static_cast<size_t>(peer)]));
+    if (left)
+      fail(call, fmt::format("{} has left the group; its own output says why",
+                             group_.names[static_cast<size_t>(peer)]));
     if (remaining.count() <= 0) fail_timeout(call, late_ranks(target, &counter == &seat(peer).written, peer));
     if (counter.sleep(target, std::min(kLook, remaining))) return;
   }
@@ -152,11 +162,13 @@ std::string WindowCommunicator::late_ranks(uint32_t target, bool in_round, int p
 
 void WindowCommunicator::check_same_call(const Call& call, int peer, uint32_t slot) {
   const uint64_t theirs = seat(peer).calls[slot].load(std::memory_order_relaxed);
-  if (theirs == signature(call)) [[likely]] return;
+  if (theirs == signature(call)) [[likely]]
+    return;
   const auto operation = static_cast<Operation>(theirs >> 56);
-  fail(call, fmt::format("{} calls {} of {} bytes where {} calls {} of {} bytes: their programs differ",
-                         group_.names[static_cast<size_t>(peer)], operation_name(operation), theirs & kBytesMask,
-                         group_.names[static_cast<size_t>(rank())], operation_name(call.operation), call.bytes));
+  fail(call,
+       fmt::format("{} calls {} of {} bytes where {} calls {} of {} bytes: their programs differ",
+                   group_.names[static_cast<size_t>(peer)], operation_name(operation), theirs & kBytesMask,
+                   group_.names[static_cast<size_t>(rank())], operation_name(call.operation), call.bytes));
 }
 
 uint64_t WindowCommunicator::signature(const Call& call) {
@@ -185,34 +197,39 @@ void WindowCommunicator::round(const Call& call, Write write, Read read) {
 
 // In a round each rank writes one piece for every other rank.
 void WindowCommunicator::do_reduce_scatter(const Call& call, const std::byte* src, const Parts& parts,
-                                           DType src_dtype, std::byte* dst, DType dst_dtype, bool accumulate) {
+                                           DType src_dtype, std::byte* dst, DType dst_dtype,
+                                           bool accumulate) {
   const int64_t piece_bytes = kSlotBytes / size() / 64 * 64;
   const int64_t src_elem = dtype_bytes(src_dtype), dst_elem = dtype_bytes(dst_dtype);
   for (int64_t first = 0; first < parts.part_bytes; first += piece_bytes) {
-    const auto length = [&](int part) { return std::clamp<int64_t>(parts.length(part) - first, 0, piece_bytes); };
+    const auto length = [&](int part) {
+      return std::clamp<int64_t>(parts.length(part) - first, 0, piece_bytes);
+    };
     round(
         call,
         [&](uint32_t slot) {
           for (int i = 1; i < size(); ++i) {
             const int peer = (rank() + i) % size();
-            std::memcpy(window(rank(), slot) + peer * piece_bytes, src + parts.offset(peer) + first,
+            stream_copy(window(rank(), slot) + peer * piece_bytes, src + parts.offset(peer) + first,
                         static_cast<size_t>(length(peer)));
           }
         },
         [&](uint32_t slot) {
           for (int i = 0; i < size(); ++i) {
-            pieces_[static_cast<size_t>(i)] = i == rank() ? src + parts.offset(i) + first
-                                                          : window(i, slot) + rank() * piece_bytes;
+            pieces_[static_cast<size_t>(i)] =
+                i == rank() ? src + parts.offset(i) + first : window(i, slot) + rank() * piece_bytes;
           }
           const int64_t num_elems = length(rank()) / src_elem;
           if (num_elems > 0) {
-            sum_parts(pieces_, src_dtype, dst + first / src_elem * dst_elem, dst_dtype, num_elems, accumulate);
+            sum_parts(pieces_, src_dtype, dst + first / src_elem * dst_elem, dst_dtype, num_elems,
+                      accumulate);
           }
         });
   }
 }
 
-void WindowCommunicator::do_all_gather(const Call& call, const std::byte* src, std::byte* dst, const Parts& parts) {
+void WindowCommunicator::do_all_gather(const Call& call, const std::byte* src, std::byte* dst,
+                                       const Parts& parts) {
   const size_t own_bytes = static_cast<size_t>(parts.length(rank()));
   std::byte* own = dst + parts.offset(rank());
   if (own != src && own_bytes > 0) std::memcpy(own, src, own_bytes);
@@ -221,7 +238,7 @@ void WindowCommunicator::do_all_gather(const Call& call, const std::byte* src, s
       return static_cast<size_t>(std::clamp<int64_t>(parts.length(part) - first, 0, kSlotBytes));
     };
     round(
-        call, [&](uint32_t slot) { std::memcpy(window(rank(), slot), own + first, length(rank())); },
+        call, [&](uint32_t slot) { stream_copy(window(rank(), slot), own + first, length(rank())); },
         [&](uint32_t slot) {
           for (int i = 1; i < size(); ++i) {
             const int peer = (rank() + i) % size();
@@ -231,7 +248,8 @@ void WindowCommunicator::do_all_gather(const Call& call, const std::byte* src, s
   }
 }
 
-void WindowCommunicator::do_all_to_all(const Call& call, const std::byte* src, std::byte* dst, int64_t part_bytes) {
+void WindowCommunicator::do_all_to_all(const Call& call, const std::byte* src, std::byte* dst,
+                                       int64_t part_bytes) {
   std::memcpy(dst + rank() * part_bytes, src + rank() * part_bytes, static_cast<size_t>(part_bytes));
   const int64_t piece_bytes = kSlotBytes / size() / 64 * 64;
   for (int64_t first = 0; first < part_bytes; first += piece_bytes) {
@@ -241,7 +259,7 @@ void WindowCommunicator::do_all_to_all(const Call& call, const std::byte* src, s
         [&](uint32_t slot) {
           for (int i = 1; i < size(); ++i) {
             const int peer = (rank() + i) % size();
-            std::memcpy(window(rank(), slot) + peer * piece_bytes, src + peer * part_bytes + first, length);
+            stream_copy(window(rank(), slot) + peer * piece_bytes, src + peer * part_bytes + first, length);
           }
         },
         [&](uint32_t slot) {
@@ -259,7 +277,7 @@ void WindowCommunicator::do_broadcast(const Call& call, std::span<std::byte> dat
     round(
         call,
         [&](uint32_t slot) {
-          if (rank() == root) std::memcpy(window(root, slot), data.data() + first, length);
+          if (rank() == root) stream_copy(window(root, slot), data.data() + first, length);
         },
         [&](uint32_t slot) {
           if (rank() != root) std::memcpy(data.data() + first, window(root, slot), length);
@@ -268,7 +286,8 @@ void WindowCommunicator::do_broadcast(const Call& call, std::span<std::byte> dat
 }
 
 void WindowCommunicator::do_barrier(const Call& call) {
-  round(call, [](uint32_t) {}, [](uint32_t) {});
+  round(
+      call, [](uint32_t) {}, [](uint32_t) {});
 }
 
 void WindowCommunicator::do_send(const Call& call, std::span<const std::byte> data, int peer) {
@@ -276,7 +295,8 @@ void WindowCommunicator::do_send(const Call& call, std::span<const std::byte> da
   for (size_t first = 0; first < data.size(); first += kMailSlotBytes) {
     const uint32_t next = ++sent_[static_cast<size_t>(peer)], slot = next % kMailSlots;
     await(call, box.consumed, next - kMailSlots, peer);
-    std::memcpy(mail(rank(), peer, slot), data.data() + first, std::min<size_t>(kMailSlotBytes, data.size() - first));
+    stream_copy(mail(rank(), peer, slot), data.data() + first,
+                std::min<size_t>(kMailSlotBytes, data.size() - first));
     box.message_bytes[slot].store(call.bytes, std::memory_order_relaxed);
     box.written.publish(next);
   }
@@ -293,7 +313,8 @@ void WindowCommunicator::do_recv(const Call& call, std::span<std::byte> data, in
                              group_.names[static_cast<size_t>(peer)], message_bytes,
                              group_.names[static_cast<size_t>(rank())], call.bytes));
     }
-    std::memcpy(data.data() + first, mail(peer, rank(), slot), std::min<size_t>(kMailSlotBytes, data.size() - first));
+    std::memcpy(data.data() + first, mail(peer, rank(), slot),
+                std::min<size_t>(kMailSlotBytes, data.size() - first));
     box.consumed.publish(next);
   }
 }

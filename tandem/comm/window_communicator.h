@@ -17,8 +17,8 @@ class WindowCommunicator final : public GroupCommunicator {
   static int64_t region_bytes(int num_ranks);  // all zero at first
 
   // `spin_us`: how long to look before sleeping; 0 where ranks outnumber processors.
-  WindowCommunicator(Group group, std::shared_ptr<Membership> membership, std::shared_ptr<SharedRegion> region,
-                     int spin_us, std::string description);
+  WindowCommunicator(Group group, std::shared_ptr<Membership> membership,
+                     std::shared_ptr<SharedRegion> region, int spin_us, std::string description);
   ~WindowCommunicator() override;
 
   int64_t memory_bytes() const override;

@@ -207,8 +207,12 @@ class DataAxis {
     const Value dst = in_place ? view(graph, joined, layout_.own(unit).begin, Shape({layout_.part(unit)}),
                                       unit.block, Phase::Backward)
                                : gradient_part_leaf(graph, layout_, unit);
+    const Attrs narrow{{"dtype", std::string(dtype_name(options_.reduce))}};
+    const Value sent = options_.reduce == DType::F32
+                           ? joined
+                           : append(graph, Op::Cast, {joined}, narrow, unit.block, Phase::Backward);
     append(
-        graph, Op::ReduceScatter, {joined, dst},
+        graph, Op::ReduceScatter, {sent, dst},
         {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}, {"accumulate", int64_t{options_.accumulates}}},
         unit.block, Phase::Backward);
   }

@@ -61,6 +61,7 @@ std::vector<Graph> own_chunks(const PassRunner& passes, const Graph& forward, co
 DataAxisOptions data_options(const ParallelOptions& parallel) {
   return {.sharding = sharding_of(parallel.strategy),
           .accumulates = parallel.micro_batches > 1,
+          .reduce = parallel.reduce,
           .offload_weights = parallel.offload_weights,
           .offload_optimizer = parallel.offload_optimizer};
 }

@@ -45,6 +45,15 @@ void derive_data(ResolvedConfig& resolved) {
   fill(resolved, "data.eval", data.eval, data.train, "data.train");
 }
 
+// The ranks that were started and that the other axes leave over.
+void derive_data_axis(ResolvedConfig& resolved, int num_ranks) {
+  ParallelConfig& parallel = resolved.config.parallel;
+  const int64_t others = parallel.tensor * parallel.pipeline;
+  if (parallel.strategy == Strategy::Single || parallel.strategy == Strategy::Dp) return;
+  if (num_ranks % others != 0) return;  // joining the ranks tells what does not fit
+  fill(resolved, "parallel.data", parallel.data, num_ranks / others, "the number of ranks");
+}
+
 // The largest micro-batch up to the default one that cuts a rank's share evenly and suits the mesh; where
 // none does both, validate names what is in the way.
 void derive_micro_batch(ResolvedConfig& resolved) {
@@ -61,9 +70,10 @@ void derive_micro_batch(ResolvedConfig& resolved) {
 
 }  // namespace
 
-void derive(ResolvedConfig& resolved) {
+void derive(ResolvedConfig& resolved, int num_ranks) {
   derive_model(resolved);
   derive_data(resolved);
+  derive_data_axis(resolved, num_ranks);
   derive_micro_batch(resolved);
   TrainConfig& train = resolved.config.train;
   fill(resolved, "train.warmup", train.warmup, train.steps / 10, "train.steps");

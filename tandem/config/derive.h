@@ -6,6 +6,6 @@
 
 namespace tandem {
 
-void derive(ResolvedConfig& resolved);
+void derive(ResolvedConfig& resolved, int num_ranks = 1);
 
 }  // namespace tandem

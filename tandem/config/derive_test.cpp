@@ -70,5 +70,17 @@ TEST(Derive, CountsAccumulationPasses) {
   EXPECT_EQ(load("train: {batch: 32, micro_batch: 4}").accumulation(), 8);
 }
 
+TEST(Derive, TheDataAxisTakesTheRanksThatTheOthersLeave) {
+  const auto data = [](const std::string& yaml, int num_ranks) {
+    return parse_config(yaml, "run.yaml", {}, num_ranks).config.parallel.data;
+  };
+  EXPECT_EQ(4, data("parallel: {strategy: fsdp}", 4));
+  EXPECT_EQ(2, data("parallel: {strategy: zero1, tensor: 2}\nmodel: {heads: 4, width: 64}", 4));
+  EXPECT_EQ(1, data("parallel: {strategy: ddp, data: 1}", 4));  // as asked
+  EXPECT_EQ(1, data("parallel: {tensor: 2}\nmodel: {heads: 4, width: 64}", 4));
+  EXPECT_EQ("derived from the number of ranks",
+            parse_config("parallel: {strategy: ddp}", "run.yaml", {}, 2).origin("parallel.data"));
+}
+
 }  // namespace
 }  // namespace tandem

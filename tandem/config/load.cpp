@@ -161,7 +161,7 @@ std::string_view ResolvedConfig::origin(std::string_view key) const {
 }
 
 ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
-                            std::span<const Override> overrides) {
+                            std::span<const Override> overrides, int num_ranks) {
   ResolvedConfig resolved;
   YamlReader(resolved, file).read_text(yaml);
   for (const Override& change : overrides) apply(resolved, change);
@@ -170,13 +170,14 @@ ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
     resolved.origins["name"] =
         fmt::format("derived from {}", std::filesystem::path(file).filename().string());
   }
-  derive(resolved);
+  derive(resolved, num_ranks);
   validate(resolved);
   check_supported(resolved);
   return resolved;
 }
 
-ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides) {
+ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides,
+                           int num_ranks) {
   if (!std::filesystem::exists(path)) {
     throw ConfigError("{}: no such file; expected a YAML config, such as configs/quickstart.yaml",
                       path.string());
@@ -185,7 +186,7 @@ ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Ov
     throw ConfigError("{}: is a directory; expected a YAML config, such as configs/quickstart.yaml",
                       path.string());
   }
-  return parse_config(read_text(path), path.string(), overrides);
+  return parse_config(read_text(path), path.string(), overrides, num_ranks);
 }
 
 Config config_from_json(const nlohmann::json& json, const std::string& source) {

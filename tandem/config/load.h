@@ -28,11 +28,14 @@ struct ResolvedConfig {
 };
 
 // Reads, overrides (the last one of a key wins), derives, validates, and refuses what is not supported.
-ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {});
+// `num_ranks` have been started: a strategy for several takes those that the other axes leave it, unless
+// parallel.data says otherwise.
+ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {},
+                           int num_ranks = 1);
 
 // The same for text that was read already; `file` names it in messages.
 ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
-                            std::span<const Override> overrides = {});
+                            std::span<const Override> overrides = {}, int num_ranks = 1);
 
 // The Config that to_json wrote, for instance into a checkpoint; `source` names it in messages.
 Config config_from_json(const nlohmann::json& json, const std::string& source);

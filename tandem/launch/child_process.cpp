@@ -70,6 +70,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   ::dup2(out.writer, STDOUT_FILENO);
   ::dup2(err.writer, STDERR_FILENO);
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGINT, SIG_DFL);  // a shell's background job ignores it, and a signal passed on would be lost
   ::sigprocmask(SIG_SETMASK, &signal_mask, nullptr);
   ::execvpe(program[0], program, environment);
   const int error = errno;

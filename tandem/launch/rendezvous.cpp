@@ -57,6 +57,7 @@ int Rendezvous::newest_round() {
   int number = std::max(next_round_, std::atoi(stored.c_str()));
   for (std::optional<RoundEnd> end = ended(number); end; end = ended(++number)) {
     restarts_ = end->restarts;
+    lost_ = end->lost;
   }
   next_round_ = number;
   return number;
@@ -102,9 +103,10 @@ void Rendezvous::close_if_enough(Waiting& waiting) {
   const int joined = static_cast<int>(store_.add(waiting.prefix + "joined", 0));
   if (joined < self.least_nodes) return;
   if (!waiting.enough_since) waiting.enough_since = Clock::now();
-  const milliseconds patience = joined < previous_count_ ? options_.reunion
-                                : previous_count_ > 0    ? milliseconds(0)
-                                                         : options_.last_call;
+  const bool all_are_back = previous_count_ > 0 && joined >= previous_count_ && lost_ == 0;
+  const milliseconds patience = all_are_back                       ? milliseconds(0)
+                                : joined < previous_count_ - lost_ ? options_.reunion
+                                                                   : options_.last_call;
   if (joined < self.most_nodes && Clock::now() - *waiting.enough_since < patience) return;
   const int count = std::min(joined, self.most_nodes);
   for (int slot = 0; slot < count; ++slot) {

@@ -95,6 +95,7 @@ class Rendezvous {
   int next_round_ = 0;
   int restarts_ = 0;
   int previous_count_ = 0;  // nodes of the attempt before
+  int lost_ = 0;            // of those, gone for good
 };
 
 }  // namespace tandem

@@ -43,6 +43,7 @@ struct RoundEnd {
   int code = 0;        // the launcher's exit code, for Stop
   std::string reason;  // what failed, in one line; may be empty
   int restarts = 0;    // how many attempts of this launch come before the next round
+  int lost = 0;        // nodes that will not come back for it
 
   std::string to_text() const;
   static RoundEnd from_text(const std::string& text);

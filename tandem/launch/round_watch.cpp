@@ -69,8 +69,9 @@ void RoundWatch::look() {
     const std::string reason =
         fmt::format("node {} ({}) is gone: its launcher has shown no sign of life for {} s", node, other.host,
                     options_.silence.count() / 1000);
-    end = store_.set_if_missing(prefix + "end",
-                                options_.end_for(reason, static_cast<int>(ExitCode::Failed)).to_text());
+    RoundEnd wanted = options_.end_for(reason, static_cast<int>(ExitCode::Failed));
+    wanted.lost = 1;
+    end = store_.set_if_missing(prefix + "end", wanted.to_text());
   }
   const std::optional<std::string> interrupt = store_.try_get(prefix + "interrupt");
   const std::scoped_lock lock(mutex_);

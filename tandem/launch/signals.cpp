@@ -15,7 +15,10 @@ bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || 
 SignalReader::SignalReader() {
   sigset_t taken;
   sigemptyset(&taken);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGWINCH}) sigaddset(&taken, signal);
+  for (int signal : {SIGINT, SIGTERM, SIGCHLD, SIGWINCH}) sigaddset(&taken, signal);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&taken, SIGHUP);  // a blocked signal arrives even where ignored
   pthread_sigmask(SIG_BLOCK, &taken, &outer_mask_);
   fd_ = ::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd_ < 0) throw IoError("signals: signalfd failed: {}", std::strerror(errno));

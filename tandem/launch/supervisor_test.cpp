@@ -159,6 +159,20 @@ TEST_F(SupervisorTest, OutputOfManyMegabytesIsKept) {
   }
 }
 
+TEST(SignalReader, TakesSignalsButNoHangupThatWasIgnored) {
+  struct sigaction outer {
+  }, ignore{};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGHUP, &ignore, &outer);
+  {
+    SignalReader reader;
+    raise(SIGHUP);
+    raise(SIGTERM);
+    EXPECT_EQ(std::vector<int>{SIGTERM}, reader.take());
+  }
+  sigaction(SIGHUP, &outer, nullptr);
+}
+
 // Another node, played by a pipe.
 class PlayedNode : public OtherNodes {
  public:

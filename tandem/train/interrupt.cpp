@@ -14,6 +14,7 @@ void on_signal(int number) {
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;
   sigaction(SIGINT, &plain, nullptr);
+  plain.sa_handler = SIG_IGN;
   sigaction(SIGTERM, &plain, nullptr);
 }
 

@@ -194,6 +194,11 @@ class Trainer {
                     recompute_name(step.recompute), format_bytes(total_bytes(step.sizes)),
                     session_.pool().num_threads(), backend_.description);
     journal_->message(fmt::format("{}: {}", directory_.path().string(), what));
+    if (const MeshShape& mesh = world_.at().shape; mesh.world() > 1) {
+      journal_->message(fmt::format("{} ranks: data {} ({}), tensor {}, pipeline {}; the plan is rank 0's",
+                                    mesh.world(), mesh.data, name_of(config_.parallel.strategy), mesh.tensor,
+                                    mesh.pipeline));
+    }
     if (!directory_.moved_to().empty()) {
       journal_->message(fmt::format("an earlier run was moved to {}", directory_.moved_to().string()));
     }

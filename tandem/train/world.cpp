@@ -47,8 +47,13 @@ World join_world(const Config& config) {
       throw ConfigError("{}, found one process; start it with tandem launch --nproc-per-node {} train ...",
                         mesh, shape.world());
     }
-    throw ConfigError("{}, found {} processes; use parallel.data = {} or start {} processes", mesh,
-                      info.world_size, info.world_size / (shape.tensor * shape.pipeline), shape.world());
+    const int rest = shape.tensor * shape.pipeline;
+    if (info.world_size % rest != 0) {
+      throw ConfigError("{}, found {} processes; start {} of them", mesh, info.world_size, shape.world());
+    }
+    throw ConfigError("{}, found {} processes; start {} of them, or set parallel.data={} (and a strategy, such "
+                      "as parallel.strategy=ddp)",
+                      mesh, info.world_size, shape.world(), info.world_size / rest);
   }
   if (info.world_size == 1) return {};
   const MeshPosition at = MeshPosition::of(shape, info.rank);

@@ -31,6 +31,8 @@ def is_caught(process, number):
 
 
 class StoppedRuns(TandemTest):
+    steps = STEPS
+
     def wait_until(self, process, condition, what):
         """Waits for a condition, or for the process to end, whichever is first. Tells whether it runs still."""
         deadline = time.monotonic() + DEADLINE_S
@@ -50,11 +52,11 @@ class StoppedRuns(TandemTest):
 
     def assert_went_on_as_if_never_stopped(self, content, run):
         whole = self.undisturbed(content)
-        self.assertEqual([str(step) for step in range(1, STEPS + 1)],
+        self.assertEqual([str(step) for step in range(1, self.steps + 1)],
                          [row["step"] for row in tandem_run.read_metrics(run)])
         self.assert_equal_runs(whole, run)
         self.assertEqual(tandem_run.read_csv_metrics(whole), tandem_run.read_csv_metrics(run))
-        ours, theirs = (tandem_run.read_manifest(r, STEPS) for r in (run, whole))
+        ours, theirs = (tandem_run.read_manifest(r, self.steps) for r in (run, whole))
         for key in ("step", "epoch", "samples", "loss", "scalars"):
             self.assertEqual(theirs[key], ours[key], key)
         self.assertEqual(tandem_run.read_summary(whole)["final_loss"], tandem_run.read_summary(run)["final_loss"])

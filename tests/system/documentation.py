@@ -1,6 +1,8 @@
 """What README.md and docs/ name exists: links, files, commands, flags and config keys."""
 
 import re
+import subprocess
+import sys
 
 import tandem_run
 from tandem_run import GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, config
@@ -12,12 +14,14 @@ class Documentation(TandemTest):
     PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
     MADE_BY_USERS = ("build/", "runs/", "data/", "checkpoints/", "/", "http", "step.json", "~")
 
-    def code_words(self, page):
-        """Words in `inline code` and code blocks, without punctuation around them."""
+    def code_pieces(self, page):
         text = page.read_text()
         blocks = re.findall(r"```\w*\n(.*?)```", text, re.S)
-        inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
-        for piece in blocks + inline:
+        return blocks + re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+
+    def code_words(self, page):
+        """Words in `inline code` and code blocks, without punctuation around them."""
+        for piece in self.code_pieces(page):
             for word in piece.split():
                 yield word.strip("(),;:[]\"'")
 
@@ -45,25 +49,45 @@ class Documentation(TandemTest):
                     self.assertTrue((REPOSITORY / path).exists() or (REPOSITORY / "tandem" / path).exists())
         self.assertGreater(found, 30)
 
+    def command_lines(self, page):
+        """Pairs of a program and its words: each `tandem COMMAND ...` and `python3 FILE ...` in code."""
+        for line in [line for piece in self.code_pieces(page) for line in piece.replace("\\\n", " ").splitlines()]:
+            used = re.search(r"(?:^|[/ ])tandem ([a-z]+)\b(?!:)(.*)", line)
+            if used:
+                yield used[1], used[2].split("#")[0].split()
+            used = re.search(r"\bpython3 (\w+/\w+\.py)(.*)", line)
+            if used:
+                yield used[1], used[2].split()
+
     def test_flags_and_commands_exist(self):
         helps = {command: self.tandem(command, "--help").out for command in COMMANDS}
-        known = set(re.findall(r"--[a-z][a-z-]*", "".join(helps.values()))) | {"--version"}
+        for page in self.PAGES:
+            for script in {program for program, _ in self.command_lines(page) if program.endswith(".py")}:
+                helps[script] = subprocess.run([sys.executable, REPOSITORY / script, "--help"], text=True, check=True,
+                                               stdout=subprocess.PIPE).stdout
+        flags = {program: set(re.findall(r"--[a-z][a-z-]*", text)) | {"--help"} for program, text in helps.items()}
+        known = set().union(*flags.values()) | {"--version"}
         found = 0
         for page in self.PAGES:
+            for program, words in self.command_lines(page):
+                with self.subTest(page=page.name, program=program):
+                    self.assertIn(program, helps)
+                for word in words:
+                    if program == "launch" and word in COMMANDS:
+                        program = word  # what each rank runs; the flags after it are its own
+                    if word == "--" or word.endswith(".py"):
+                        break
+                    if flag := re.match(r"\[?(--[a-z][a-z-]*)", word):
+                        found += 1
+                        with self.subTest(page=page.name, program=program, flag=flag[1]):
+                            self.assertIn(flag[1], flags[program])
             for line in page.read_text().splitlines():
-                if re.search(r"\b(cmake|ctest|apt|git|ninja|scripts/\w+) --?\w", line):
+                if re.search(r"\b(cmake|ctest|apt|git|ninja|scripts/\w+) --?\w", line) or " -- " in line:
                     continue  # another program's flags
-                used = re.search(r"(?:^|[/`])tandem ([a-z]+)\b", line)
-                if used:
-                    with self.subTest(page=page.name, command=used[1]):
-                        self.assertIn(used[1], COMMANDS)
                 for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line):
-                    found += 1
                     with self.subTest(page=page.name, flag=flag):
                         self.assertIn(flag, known)
-                        if used and line.count("tandem ") == 1:
-                            self.assertIn(flag, helps[used[1]] + "--help")
-        self.assertGreater(found, 15)
+        self.assertGreater(found, 40)
 
     def test_keys_exist(self):
         keys = {line.split()[0] for model in (GPT2, LLAMA, RESNET, MLP)

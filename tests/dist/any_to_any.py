@@ -1,0 +1,83 @@
+"""A checkpoint of any layout goes on in any other: the weights are those that were saved, and the data goes on where
+it stood."""
+
+import ranks
+import tandem_run
+from ranks import GPT2, LLAMA, RanksTest, config, mesh, num_processes
+
+LAYOUTS = {
+    "one": mesh(),
+    "ddp-4": mesh("ddp", data=4),
+    "fsdp-4": mesh("fsdp", data=4),
+    "tensor-2-data-2": mesh("zero1", data=2, tensor=2),
+    "pipeline-2-fsdp-2": mesh("fsdp", data=2, pipeline=2),
+    "2-2-2": mesh("zero1", data=2, tensor=2, pipeline=2),
+}
+SAVED, STEPS = 3, 6
+LOSS_BOUND = {"fp32": 1e-5, "bf16": 1e-3}
+
+
+class AnyToAny(RanksTest):
+    def content(self, model, precision, layout, **train):
+        # Micro-batches of one on every layout, so that no layout is told apart by what it accumulates.
+        return config(model, precision=precision, parallel=LAYOUTS[layout], checkpoint={"every": SAVED},
+                      train={"steps": STEPS, "batch": 8, "micro_batch": 1, "eval_every": 0, "clip": 0.5, **train})
+
+    def check(self, model, precision, sources, targets):
+        for source in sources:
+            run = self.train(self.content(model, precision, source), source)
+            rows = tandem_run.read_metrics(run)
+            for target in targets:
+                with self.subTest(precision=precision, source=source, target=target):
+                    self.check_pair(model, precision, source, run, rows, target)
+
+    def check_pair(self, model, precision, source, run, rows, target):
+        saved = tandem_run.checkpoint(run, SAVED)
+        went_on = self.train(self.content(model, precision, target), f"{source}-to-{target}",
+                             "--resume-from-checkpoint", saved)
+        # What was loaded is saved again at once, by the ranks of the new layout, before any step.
+        loaded = tandem_run.checkpoint(went_on, SAVED)
+        compared = self.tandem("inspect", saved, "--compare", loaded, expect=None)
+        self.assertEqual(tandem_run.DONE, compared.code, compared)
+        before, after = (tandem_run.read_manifest(folder, SAVED) for folder in (run, went_on))
+        for key in ("samples", "epoch", "scalars"):
+            self.assertEqual(before[key], after[key], key)
+        files = sorted(file["name"] for file in after["files"])
+        self.assertEqual([f"rank-{rank:05}.ckpt" for rank in range(len(files))], files)
+        self.assertEqual(num_processes({"parallel": LAYOUTS[target]}), len(files))
+
+        # The next losses are those of the next samples: other samples would be worth far more than rounding.
+        rows_after = tandem_run.read_metrics(went_on)
+        self.assertEqual([str(step) for step in range(SAVED + 1, STEPS + 1)], [row["step"] for row in rows_after])
+        for row, row_after in zip(rows[SAVED:], rows_after):
+            self.assertEqual(row["tokens"], row_after["tokens"])
+            self.assertAlmostEqual(1, float(row_after["loss"]) / float(row["loss"]), delta=LOSS_BOUND[precision])
+        if source == target:
+            self.assertEqual(rows[SAVED:], rows_after)
+            self.assert_same_checkpoint(run, went_on, STEPS)
+
+    def assert_same_checkpoint(self, a, b, step):
+        compared = self.tandem("inspect", tandem_run.checkpoint(a, step), "--compare", tandem_run.checkpoint(b, step),
+                               expect=None)
+        self.assertEqual(tandem_run.DONE, compared.code, compared)
+
+    def test_every_layout_goes_on_in_every_layout(self):
+        self.check(GPT2, "fp32", LAYOUTS, LAYOUTS)
+
+    def test_master_weights_go_on_too(self):
+        self.check(LLAMA, "bf16", ("one", "fsdp-4", "2-2-2"), ("ddp-4", "tensor-2-data-2", "2-2-2"))
+
+    def test_offloaded_state_and_other_schedules(self):
+        content = self.content(LLAMA, "bf16", "pipeline-2-fsdp-2")
+        content["memory"] = {"offload": ["params", "optimizer"]}
+        run = self.train(content, "run")
+        rows = tandem_run.read_metrics(run)
+        self.check_pair(LLAMA, "bf16", "offloaded", run, rows, "fsdp-4")
+        interleaved = self.content(LLAMA, "bf16", "one")
+        interleaved["parallel"] = mesh(pipeline=2, schedule="interleaved", chunks=2)
+        went_on = self.train(interleaved, "interleaved", "--resume-from-checkpoint", tandem_run.checkpoint(run, SAVED))
+        self.assert_same_checkpoint(run, went_on, SAVED)
+
+
+if __name__ == "__main__":
+    ranks.main()

@@ -1,0 +1,102 @@
+"""What a strategy must cost, from the model's shape alone: the parameters of its units, padded as they are in memory,
+the bytes of model state and the bytes sent. Written from the formulas, not from the program."""
+
+ALIGNMENT = 32  # elements: where a parameter begins in its unit, and what a rank's part of a unit is a multiple of
+WIDE = 4        # bytes of gradients, masters and moments
+
+
+def round_up(value, step):
+    return -(-value // step) * step
+
+
+def storage_bytes(precision):
+    return 4 if precision == "fp32" else 2
+
+
+def unit_params(model):
+    """[(unit, elements of each of its parameters)]: what lies before the blocks, each block, what lies after them."""
+    d, vocab = model["width"], model["vocab"]
+    kv_heads = model.get("kv_heads", model["heads"])
+    qkv = (model["heads"] + 2 * kv_heads) * (d // model["heads"])
+    if model["family"] == "gpt2":
+        ffn = model.get("ffn", 4 * d)
+        first = [vocab * d, model["context"] * d]
+        block = [d, d, qkv * d, qkv, d * d, d, d, d, ffn * d, ffn, d * ffn, d]
+        last = [d, d]
+    else:
+        ffn = model["ffn"]
+        first = [vocab * d]
+        block = [d, qkv * d, d * d, d, 2 * ffn * d, d * ffn]
+        last = [d]
+    if not model["tied"]:
+        last.append(vocab * d)
+    return [("first", first), *((f"blocks.{i}", block) for i in range(model["layers"])), ("last", last)]
+
+
+def num_params(model):
+    return sum(sum(params) for _, params in unit_params(model))
+
+
+def unit_elems(model, data):
+    """{unit: elements with padding}, where the data axis has so many ranks."""
+    return {name: round_up(sum(round_up(elems, ALIGNMENT) for elems in params), ALIGNMENT * data)
+            for name, params in unit_params(model)}
+
+
+def model_state(strategy, params, data, precision, accumulates):
+    """Bytes of weights, master weights, gradients and moments on a rank of the data axis, of `params` elements."""
+    weights, masters = storage_bytes(precision), 0 if precision == "fp32" else WIDE
+    optimizer = masters + 2 * WIDE
+    part = params / data
+    # Passes that add up keep the sum of a part apart from the buffer that each pass fills.
+    whole_gradients = params * WIDE + (part * WIDE if accumulates else 0)
+    return {
+        "ddp": params * (weights + optimizer) + whole_gradients,
+        "zero1": params * weights + part * optimizer + whole_gradients,
+        "zero2": params * weights + part * (optimizer + WIDE),
+        "fsdp": part * (weights + optimizer + WIDE),
+    }[strategy]
+
+
+def sent_on_data_axis(strategy, model, data, precision, passes):
+    """Bytes a rank sends in a step of so many passes: gradients go out once a pass, in fp32."""
+    units = unit_elems(model, data)
+    everything = sum(units.values())
+    blocks = sum(elems for name, elems in units.items() if name.startswith("blocks."))
+    reduced = passes * everything * WIDE
+    gathered = {
+        "ddp": everything * WIDE,  # the sum of the gradients
+        "zero1": everything * storage_bytes(precision),
+        "zero2": everything * storage_bytes(precision),
+        # In forward and again in backward; what lies outside blocks stays in between.
+        "fsdp": passes * (everything + blocks) * storage_bytes(precision),
+    }[strategy]
+    return (reduced + gathered) * (data - 1) // data
+
+
+def sent_on_world(model, world):
+    """The square of each parameter's gradient, whether all are finite, and three statistics, in fp64 and all-reduced."""
+    numbers = sum(len(params) for _, params in unit_params(model)) + 4
+    return 2 * (world - 1) * round_up(numbers, world) // world * 8
+
+
+def sent_on_tensor_axis(model, tensor, precision, micro_batch, passes):
+    """With the rows of the residual stream split: what four all-reduces a block would send, as gathers and scatters."""
+    d, rows = model["width"], micro_batch * model["context"]
+    exchange = rows * d * storage_bytes(precision) * (tensor - 1) // tensor
+    around_blocks = 4 * exchange              # embedding and head, forward and backward
+    loss = (tensor - 1) * rows * 4 * WIDE     # four numbers a row
+    norms = 2 if model["family"] == "gpt2" else 1  # gain and bias, or gain
+    summed = (2 * model["layers"] + 1) * norms * round_up(d, ALIGNMENT) * WIDE  # each sees its own rows only
+    a_pass = model["layers"] * 8 * exchange + around_blocks + loss
+    return passes * a_pass + 2 * summed * (tensor - 1) // tensor
+
+
+def sent_on_pipeline_axis(model, stages, stage, precision, micro_batch, passes, chunks=1, tensor=1):
+    """The residual stream to the next stage, its gradient to the one before; both ends add up a shared table."""
+    boundary = micro_batch * model["context"] * model["width"] * storage_bytes(precision) // tensor
+    parts = [stage + chunk * stages for chunk in range(chunks)]
+    crossings = sum((part < stages * chunks - 1) + (part > 0) for part in parts)
+    at_an_end = stage in (0, stages - 1) and model["tied"]
+    table = model["vocab"] * model["width"] // tensor * WIDE if at_an_end else 0
+    return passes * crossings * boundary + table
