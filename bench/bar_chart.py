@@ -1,7 +1,7 @@
 """Panels of horizontal bars side by side as an SVG file, with nothing but the standard library."""
 import html
 
-ROW, BAR, LABELS, PANEL, GAP, TOP = 26, 16, 150, 235, 22, 74
+ROW, BAR, LABELS, PANEL, GAP, TOP = 26, 16, 168, 235, 22, 74
 COLOURS = ("#2b6cb0", "#63a4d8", "#c05621", "#a0aec0")
 
 
@@ -28,7 +28,7 @@ def panel_lines(left, height, title, parts, rows, texts):
         if len(parts) > 1:
             yield f'<rect x="{x}" y="55" width="9" height="9" fill="{colour}"/>'
             yield f'<text x="{x + 12}" y="63" font-size="10" fill="#555555">{html.escape(part)}</text>'
-            x += 18 + 5.6 * len(part)
+            x += 20 + 6.2 * len(part)
     yield f'<line x1="{left}" x2="{left}" y1="{TOP - 6}" y2="{height - 10}" stroke="#cccccc"/>'
     room = PANEL - 62  # the longest bar leaves space for its text
     largest = max((sum(row) for row in rows), default=0) or 1

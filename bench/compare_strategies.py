@@ -120,7 +120,7 @@ def table(rows, with_speed):
     yield "|---|---|---|---|---|---|---|" + ("---|---|" if with_speed else "")
     for row in rows:
         cells = [row["name"], *(mib(row[key]) for key in ("state", "activations", "communication", "host", "sent")),
-                 f"{as_float(row['loss']):.9g}"]
+                 f"{as_float(row['loss']):.8f}"]
         if with_speed:
             cells += [f"{row['speed']:.0f}", f"{row['speed'] / rows[0]['speed']:.2f}"]
         yield "| " + " | ".join(cells) + " |"

@@ -9,8 +9,8 @@
 // somebody else's failure, and all give the same reason.
 //
 // One thread at a time may call; send may run beside anything, and so may recv, each from a thread of its
-// own. All ranks of a group call the same collectives in the same order; where two
-// differ, they are told so, or time out.
+// own. All ranks of a group call the same collectives in the same order; where two differ, they are told so,
+// or time out.
 #pragma once
 
 #include <chrono>

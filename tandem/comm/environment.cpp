@@ -99,6 +99,8 @@ WorldInfo read_world() {
     world.master_addr = *launch_node;
   }
   world.master_port = optional("MASTER_PORT", world.master_port, 1);
+  // torchrun's own agent listens at that port for its workers; the one above it is ours.
+  if (variable("TORCHELASTIC_USE_AGENT_STORE") == "True") ++world.master_port;
   if (world.master_port > 65535) {
     throw ConfigError("environment variable MASTER_PORT: expected a port from 1 to 65535, found {}",
                       world.master_port);

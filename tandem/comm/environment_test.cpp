@@ -18,6 +18,7 @@ constexpr const char* kNames[] = {"RANK",
                                   "MASTER_PORT",
                                   "TORCHELASTIC_RESTART_COUNT",
                                   "TORCHELASTIC_RUN_ID",
+                                  "TORCHELASTIC_USE_AGENT_STORE",
                                   "SLURM_PROCID",
                                   "SLURM_NTASKS",
                                   "SLURM_LOCALID",
@@ -135,6 +136,15 @@ TEST(FromEnvironment, Overrides) {
   const ConnectOptions options = from_environment({});
   EXPECT_EQ(options.transport, Transport::Gloo);
   EXPECT_EQ(options.timeout, std::chrono::seconds(7));
+}
+
+TEST(ReadWorld, LeavesTorchrunsAgentItsOwnPort) {
+  const Environment environment({{"RANK", "0"},
+                                 {"WORLD_SIZE", "2"},
+                                 {"MASTER_ADDR", "127.0.0.1"},
+                                 {"MASTER_PORT", "29500"},
+                                 {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(29501, read_world().master_port);
 }
 
 }  // namespace

@@ -6,42 +6,36 @@ a cable that can be pulled.
 """
 
 import os
+import pathlib
 import shutil
 import subprocess
+import time
+import unittest
 
-TOOLS = ("ip", "unshare", "nsenter", "hostname")
+import ranks
+import tandem_run
+from ranks import num_processes
+
+TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "hostname": "hostname"}
+DEADLINE_S = 120  # for what happens soon: past it, something hangs
+STORE_PORT = 2379
 
 
 def run(*command):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          timeout=DEADLINE_S)
     if done.returncode != 0:
         raise OSError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
 
 
-def why_not():
-    """Why there can be no nodes on this machine; None where there can."""
-    missing = [tool for tool in TOOLS if not shutil.which(tool)]
-    if missing:
-        return f"network namespaces need {', '.join(missing)} (package iproute2 or util-linux)"
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    try:
-        Network(1).close()
-    except OSError as error:
-        return f"network namespaces cannot be made here: {error}"
-    return None
-
-
 class Namespace:
     def __init__(self, name):
-        self.name = name
-        self.holder = subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", 'hostname "$0" && echo && exec cat', name],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if self.holder.stdout.readline() != "\n":
-            error = self.holder.stderr.read().strip()
-            self.close()
-            raise OSError(error)
-        self.ip("link", "set", "lo", "up")
+        self.holder = subprocess.Popen(
+            ["unshare", "--net", "--uts", "sh", "-c", 'hostname "$0" && ip link set lo up && echo up && exec cat', name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.holder.stdout.readline() != "up\n":
+            _, error = self.holder.communicate()
+            raise OSError(error.strip())
 
     def enter(self, *command):
         """The command line that runs a command there."""
@@ -54,13 +48,25 @@ class Namespace:
         self.holder.communicate()
 
 
+class Switch(Namespace):
+    """Has an address itself, for what outlives any node."""
+
+    address = "10.99.0.254"
+
+    def __init__(self):
+        super().__init__("switch")
+        self.ip("link", "add", "bridge", "type", "bridge")
+        self.ip("address", "add", f"{self.address}/24", "dev", "bridge")
+        self.ip("link", "set", "bridge", "up")
+
+
 class Node(Namespace):
     """node-0 is 10.99.0.1, and so on."""
 
     def __init__(self, number, switch):
         super().__init__(f"node-{number}")
-        self.address = f"10.99.0.{number + 1}"
-        self.switch, self.port = switch, f"port{number}"
+        self.number, self.address = number, f"10.99.0.{number + 1}"
+        self.switch, self.port = switch, f"port-{number}"
         switch.ip("link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", self.holder.pid)
         switch.ip("link", "set", self.port, "master", "bridge", "up")
         self.ip("address", "add", f"{self.address}/24", "dev", "eth0")
@@ -75,17 +81,105 @@ class Node(Namespace):
 
 class Network:
     def __init__(self, num_nodes):
-        self.nodes = []
-        self.switch = Namespace("switch")
-        try:
-            self.switch.ip("link", "add", "bridge", "type", "bridge")
-            self.switch.ip("link", "set", "bridge", "up")
-            for number in range(num_nodes):
-                self.nodes.append(Node(number, self.switch))
-        except OSError:
-            self.close()
-            raise
+        missing = [f"{tool} (package {package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
+        if missing:
+            raise OSError(f"{', '.join(missing)} not found")
+        self.switch = Switch()
+        self.nodes = [Node(number, self.switch) for number in range(num_nodes)]
 
     def close(self):
         for namespace in (*self.nodes, self.switch):
             namespace.close()
+
+
+class Agents:
+    """The launchers of one launch, one for each node, and what they have said."""
+
+    def __init__(self, processes, told, logs):
+        self.processes, self.told, self.logs = processes, told, logs
+
+    def errors(self, node):
+        return self.told[node].read_text(errors="replace")
+
+    def log(self, rank):
+        path = self.logs / f"rank-{rank}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait(self):
+        """Their exit codes."""
+        return [process.wait(tandem_run.DEADLINE_S) for process in self.processes]
+
+
+class NodesTest(ranks.RanksTest):
+    """Every launch is one of several nodes, which share its ranks equally."""
+
+    num_nodes = 2
+    backend = "etcd"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        try:
+            cls.network = Network(cls.num_nodes)
+        except OSError as error:
+            raise unittest.SkipTest(f"network namespaces cannot be made here, as root they could: {error}") from error
+        cls.addClassCleanup(cls.network.close)
+        if not shutil.which("etcd"):
+            raise unittest.SkipTest("etcd not found (package etcd-server)")
+        cls.start_etcd()
+
+    @classmethod
+    def start_etcd(cls):
+        folder = tandem_run.temporary_directory()
+        cls.addClassCleanup(folder.cleanup)
+        client, peer = f"http://{Switch.address}:{STORE_PORT}", f"http://{Switch.address}:{STORE_PORT + 1}"
+        server = subprocess.Popen(
+            cls.network.switch.enter("etcd", "--data-dir", folder.name, "--listen-client-urls", client,
+                                     "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                                     "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+                                     "--log-level", "error", "--unsafe-no-fsync"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        cls.addClassCleanup(server.wait)
+        cls.addClassCleanup(server.kill)
+
+    def rendezvous(self):
+        """The flags by which nodes find each other."""
+        self.num_launches += 1
+        endpoint = {"etcd": f"{Switch.address}:{STORE_PORT}", "static": f"{self.network.nodes[0].address}:29400",
+                    "file": self.directory / "meet"}[self.backend]
+        return ("--rdzv-backend", self.backend, "--rdzv-endpoint", endpoint,
+                "--rdzv-id", f"{self.directory.name}-{self.num_launches}")
+
+    def start_node(self, node, *arguments, told, env=None):
+        """Starts a launcher on a node; it ends with the test at the latest."""
+        with open(told, "ab") as file:
+            process = subprocess.Popen(self.network.nodes[node].enter(tandem_run.program(), "launch", *arguments),
+                                       cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       stderr=file, env={**os.environ, **(env or {})})
+        self.addCleanup(process.wait)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def start_nodes(self, num_ranks, *arguments, env=None):
+        """`arguments` are those of the launcher and the program's."""
+        meeting = self.rendezvous()
+        told = [self.directory / f"told-{self.num_launches}-{node}" for node in range(self.num_nodes)]
+        flags = ("--nnodes", self.num_nodes, "--nproc-per-node", num_ranks // self.num_nodes, "--log-dir", self.logs(),
+                 "--monitor-interval", 0.1)
+        processes = [self.start_node(node, *flags, "--node-rank", node, *meeting, *arguments, told=told[node], env=env)
+                     for node in range(self.num_nodes)]
+        return Agents(processes, told, self.logs())
+
+    def launch(self, content, command, *arguments, expect=tandem_run.DONE, env=None):
+        """As RanksTest.launch; where the nodes cannot share the ranks, on one node without a network."""
+        if num_processes(content) % self.num_nodes != 0:
+            return super().launch(content, command, *arguments, expect=expect, env=env)
+        agents = self.start_nodes(num_processes(content), command, *arguments, env=env)
+        self.assertEqual([expect] * self.num_nodes, agents.wait(), [agents.errors(node) for node in (0, 1)])
+        return agents
+
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
+            time.sleep(0.005)

@@ -1,0 +1,164 @@
+"""What can go wrong between ranks ends with one clear line on each of them, soon, and with nothing half done."""
+
+import os
+import socket
+import subprocess
+import time
+
+import ranks
+import tandem_run
+from ranks import GPT2, LLAMA, RanksTest, config, mesh
+from tandem_run import BAD_USAGE, FAILED
+
+IMPATIENT = {"TANDEM_CONNECT_TIMEOUT_S": "2", "TANDEM_COMM_TIMEOUT_S": "4"}
+DEADLINE_S = 60  # for ranks that give up after seconds, on a busy machine
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def training(parallel, model=GPT2, **sections):
+    return config(model, parallel=parallel, train={"batch": 12, "micro_batch": 2, "steps": 4}, **sections)
+
+
+class MeshAndRanks(RanksTest):
+    def check(self, parallel, processes, *parts):
+        """So many processes, each with the same config: refused in one line, before anything is written."""
+        path = self.write_config(training(parallel))
+        command = ("train", path, "--run-dir", self.directory / "run")
+        if processes > 1:
+            command = ("launch", "--nproc-per-node", processes, "--log-dir", self.directory / "logs", *command)
+        result = self.tandem(*command, expect=None)
+        self.assert_one_line_error(result, BAD_USAGE, *parts)
+        self.assertFalse((self.directory / "run").exists())
+
+    def test_a_mesh_for_more_ranks_than_there_are(self):
+        self.check(mesh("ddp", data=2), 1, "data 2 x tensor 1 x pipeline 1 needs 2 ranks, found one process",
+                   "tandem launch --nproc-per-node 2")
+        self.check(mesh("fsdp", data=2, tensor=2), 2, "needs 4 ranks, found 2 processes")
+
+    def test_a_mesh_for_fewer_ranks_than_there_are(self):
+        self.check(mesh(), 2, "needs 1 ranks, found 2 processes", "parallel.data=2")
+        self.check(mesh("ddp", data=2), 3, "needs 2 ranks, found 3 processes", "parallel.data=3")
+
+    def test_dp_is_one_process(self):
+        self.check(mesh("dp", data=2), 2, "dp")
+
+
+class Meeting(RanksTest):
+    """Ranks started one by one, each with what it was told."""
+
+    def start(self, told, environment=None, port=None):
+        """`told` has (rank, world size, config) for each rank. Returns their results, once all have ended."""
+        port = port or free_port()
+        processes = []
+        for number, (rank, world_size, content) in enumerate(told):
+            path = self.write_config(content, f"{number}.yaml")
+            variables = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world_size,
+                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **IMPATIENT, **(environment or {})}
+            process = subprocess.Popen(
+                [tandem_run.program(), "train", path, "--run-dir", self.directory / "run"], text=True,
+                cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env={**os.environ, **{name: str(value) for name, value in variables.items()}})
+            self.addCleanup(process.wait)
+            self.addCleanup(lambda process=process: process.poll() is None and process.kill())
+            processes.append(process)
+        deadline = time.monotonic() + DEADLINE_S
+        results = []
+        for process in processes:
+            out, err = process.communicate(timeout=max(1, deadline - time.monotonic()))
+            results.append(tandem_run.Result(process.returncode, out, err))
+        return results
+
+    def assert_last_line(self, result, code, *parts):
+        """One line of error, after what a rank 0 that had begun may have reported."""
+        self.assertEqual(code, result.code, result)
+        errors = [line for line in result.err.splitlines() if line.startswith("tandem: error: ")]
+        self.assertEqual(result.err.splitlines()[-1:], errors, result)
+        for part in parts:
+            self.assertIn(part, errors[0])
+
+    def test_a_peer_that_never_comes(self):
+        pair = training(mesh("ddp", data=2))
+        alone, = self.start([(0, 2, pair)])
+        self.assert_one_line_error(alone, FAILED, "rank 1 of 2 did not appear within", "MASTER_ADDR")
+        three = training(mesh("ddp", data=3))
+        for result in self.start([(0, 3, three), (2, 3, three)]):
+            self.assert_one_line_error(result, FAILED, "rank 1 of 3 did not appear within")
+
+    def test_a_master_that_never_comes(self):
+        alone, = self.start([(1, 2, training(mesh("ddp", data=2)))])
+        self.assert_one_line_error(alone, FAILED, "store tcp 127.0.0.1", "not reached within", "is rank 0 running")
+
+    def test_another_world_size_on_one_rank(self):
+        pair, three = training(mesh("ddp", data=2)), training(mesh("ddp", data=3))
+        for result in self.start([(0, 2, pair), (1, 3, three)]):
+            self.assert_one_line_error(result, FAILED, "rank 1", "world size 3", "rank 0", "world size 2")
+        waiting, wrong = self.start([(0, 2, pair), (1, 3, pair)])
+        self.assert_one_line_error(wrong, BAD_USAGE, "needs 2 ranks, found 3 processes")
+        self.assert_one_line_error(waiting, FAILED, "rank 1 of 2 did not appear")
+
+    def test_another_mesh_on_one_rank(self):
+        for result in self.start([(0, 2, training(mesh("ddp", data=2))), (1, 2, training(mesh(tensor=2)))]):
+            self.assert_one_line_error(result, FAILED, "data 2 x tensor 1", "data 1 x tensor 2", "same config")
+
+    def test_a_rank_that_is_there_twice(self):
+        three = training(mesh("ddp", data=3))
+        for result in self.start([(0, 3, three), (1, 3, three), (1, 3, three)]):
+            self.assert_one_line_error(result, FAILED, "rank 1 is there twice", "RANK must differ")
+
+    def test_a_port_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            pair = training(mesh("ddp", data=2))
+            master, other = self.start([(0, 2, pair), (1, 2, pair)], port=port)
+        self.assert_one_line_error(master, FAILED, f"port {port}", "already in use", "MASTER_PORT")
+        self.assert_one_line_error(other, FAILED, f"127.0.0.1:{port}", "another program")
+
+    def test_variables_that_make_no_sense(self):
+        pair = training(mesh("ddp", data=2))
+        for environment, part in (({"RANK": "two"}, "RANK"), ({"RANK": "2"}, "RANK"), ({"WORLD_SIZE": ""}, "WORLD_SIZE"),
+                                  ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
+                                  ({"TANDEM_CONNECT_TIMEOUT_S": "soon"}, "TANDEM_CONNECT_TIMEOUT_S")):
+            with self.subTest(**environment):
+                result, = self.start([(0, 2, pair)], environment)
+                self.assert_one_line_error(result, BAD_USAGE, f"environment variable {part}: ")
+
+
+class AnotherConfig(Meeting):
+    """One of two ranks has another config of the same mesh: both say so instead of training something else."""
+
+    def check(self, change, strategy="ddp"):
+        mine = training(mesh(strategy, data=2))
+        theirs = {**mine, **{section: {**mine[section], **keys} if isinstance(keys, dict) else keys
+                             for section, keys in change.items()}}
+        for result in self.start([(0, 2, mine), (1, 2, theirs)]):
+            self.assertNotEqual(0, result.code, result)
+            self.assert_last_line(result, result.code, "rank 1")
+
+    def test_another_model(self):
+        for strategy in ("ddp", "fsdp"):
+            for model in (LLAMA, {**GPT2, "layers": 5}, {**GPT2, "width": 48}):
+                with self.subTest(strategy=strategy, model=model):
+                    self.check({"model": model}, strategy)
+
+    def test_what_would_train_something_else_without_a_sign(self):
+        for change in ({"train": {"lr": 0.1}}, {"train": {"seed": 2}}, {"train": {"clip": 0.1}},
+                       {"train": {"batch": 24}}, {"precision": "bf16"}, {"parallel": {"strategy": "zero1"}},
+                       {"data": {"train": __file__}}):
+            with self.subTest(change=change):
+                self.check(change)
+
+    def test_what_would_make_ranks_wait_for_each_other(self):
+        for change in ({"train": {"steps": 2}}, {"checkpoint": {"every": 2}}, {"train": {"eval_every": 2}}):
+            with self.subTest(change=change):
+                self.check(change)
+
+
+if __name__ == "__main__":
+    ranks.main()
