@@ -1,11 +1,34 @@
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "tandem/checkpoint/inspect.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/cli/checkpoint_session.h"
+#include "tandem/metrics/compare_metrics.h"
 
 namespace tandem::cli {
+namespace {
+
+// Where both are run directories, their steps are compared too.
+bool same_metrics(const std::filesystem::path& run, const std::filesystem::path& other) {
+  constexpr size_t kShown = 10;
+  const std::filesystem::path a = run / "metrics.jsonl", b = other / "metrics.jsonl";
+  if (!std::filesystem::exists(a) || !std::filesystem::exists(b)) return true;
+  const MetricsComparison result = compare_metrics(a, b);
+  for (size_t i = 0; i < std::min(kShown, result.differences.size()); ++i)
+    std::printf("metrics: %s\n", result.differences[i].c_str());
+  if (result.differences.size() > kShown)
+    std::printf("metrics: and %zu more\n", result.differences.size() - kShown);
+  if (result.differences.empty())
+    std::printf("%s\n", fmt::format("equal bit for bit: metrics of {} steps", result.common).c_str());
+  if (result.alone > 0)
+    std::printf("metrics: %lld steps are in one run only\n", static_cast<long long>(result.alone));
+  return result.differences.empty();
+}
+
+}  // namespace
 
 void add_inspect(CLI::App& app, Action& action) {
   struct Flags {
@@ -20,7 +43,10 @@ void add_inspect(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, or a run directory (its newest)")
       ->required();
-  command->add_option("--compare", flags->other, "another one: list the tensors that differ; exit 1 if any")
+  command
+      ->add_option(
+          "--compare", flags->other,
+          "another one: list the tensors that differ, and of run directories the steps; exit 1 if any")
       ->type_name("CHECKPOINT");
   command->add_flag("--tensors", flags->tensors, "list every tensor");
   command->add_flag("--verify", flags->verify, "read every byte and check it against the digests");
@@ -40,11 +66,10 @@ void add_inspect(CLI::App& app, Action& action) {
       const std::vector<Difference> differences = compare(manifest, other);
       for (const Difference& item : differences)
         std::printf("%s: %s\n", item.tensor.c_str(), item.what.c_str());
-      if (differences.empty()) {
+      if (differences.empty())
         std::printf("%s\n", fmt::format("equal bit for bit: {} tensors", manifest.tensors.size()).c_str());
-        return ExitCode::Done;
-      }
-      return ExitCode::Failed;
+      const bool same_history = same_metrics(flags->checkpoint, flags->other);
+      return differences.empty() && same_history ? ExitCode::Done : ExitCode::Failed;
     };
   });
 }

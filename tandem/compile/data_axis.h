@@ -26,7 +26,7 @@ Sharding sharding_of(Strategy strategy);
 struct DataAxisOptions {
   Sharding sharding;
   bool accumulates = false;      // several passes make a step
-  DType reduce = DType::F32;      // in which gradients travel; they are summed in fp32
+  DType reduce = DType::F32;     // in which gradients travel; they are summed in fp32
   bool offload_weights = false;  // weights live in host memory and are copied in for each use
   bool offload_optimizer = false;
 };

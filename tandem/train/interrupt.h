@@ -1,5 +1,6 @@
-// Ctrl-C and SIGTERM as a flag that the training loop reads between steps. A second Ctrl-C ends the process at
-// once, as if nobody had listened; a second SIGTERM means nothing, since schedulers and launchers both send it.
+// Ctrl-C and SIGTERM as a flag that the training loop reads between steps. A second Ctrl-C ends the process
+// at once, as if nobody had listened; a second SIGTERM means nothing, since schedulers and launchers both
+// send it.
 #pragma once
 
 namespace tandem {

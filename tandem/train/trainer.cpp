@@ -390,7 +390,7 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
       throw;
     }
   };
-  if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1)
+  if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && read_world().world_size == 1)
     return run_device_threads(config, train_in);
   return train_in(join_world(config));
 }

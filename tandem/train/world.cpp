@@ -40,6 +40,11 @@ void World::abort(const std::string& reason) const {
 World join_world(const Config& config) {
   const WorldInfo info = read_world();
   const MeshShape shape = mesh_shape(config);
+  if (config.parallel.strategy == Strategy::Dp && shape.world() > 1) {
+    throw ConfigError(
+        "parallel.strategy: dp is threads of one process, which only tandem train starts, without a "
+        "launcher; use parallel.strategy=ddp");
+  }
   if (info.world_size != shape.world()) {
     const std::string mesh = fmt::format("parallel: data {} x tensor {} x pipeline {} needs {} ranks",
                                          shape.data, shape.tensor, shape.pipeline, shape.world());
@@ -51,9 +56,10 @@ World join_world(const Config& config) {
     if (info.world_size % rest != 0) {
       throw ConfigError("{}, found {} processes; start {} of them", mesh, info.world_size, shape.world());
     }
-    throw ConfigError("{}, found {} processes; start {} of them, or set parallel.data={} (and a strategy, such "
-                      "as parallel.strategy=ddp)",
-                      mesh, info.world_size, shape.world(), info.world_size / rest);
+    throw ConfigError(
+        "{}, found {} processes; start {} of them, or set parallel.data={} (and a strategy, such "
+        "as parallel.strategy=ddp)",
+        mesh, info.world_size, shape.world(), info.world_size / rest);
   }
   if (info.world_size == 1) return {};
   const MeshPosition at = MeshPosition::of(shape, info.rank);

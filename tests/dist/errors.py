@@ -11,7 +11,7 @@ from ranks import GPT2, LLAMA, RanksTest, config, mesh
 from tandem_run import BAD_USAGE, FAILED
 
 IMPATIENT = {"TANDEM_CONNECT_TIMEOUT_S": "2", "TANDEM_COMM_TIMEOUT_S": "4"}
-DEADLINE_S = 60  # for ranks that give up after seconds, on a busy machine
+DEADLINE_S = 40  # for ranks that give up after seconds, on a busy machine
 
 
 def free_port():
@@ -48,28 +48,33 @@ class MeshAndRanks(RanksTest):
         self.check(mesh("dp", data=2), 2, "dp")
 
 
-class Meeting(RanksTest):
+class LoneRanks(RanksTest):
     """Ranks started one by one, each with what it was told."""
 
     def start(self, told, environment=None, port=None):
-        """`told` has (rank, world size, config) for each rank. Returns their results, once all have ended."""
+        """`told` has (rank, world size, config) for each rank. Returns their results, once all have ended; a rank
+        that hangs is killed."""
         port = port or free_port()
+        self.num_launches += 1
+        run = self.directory / f"run-{self.num_launches}"
         processes = []
         for number, (rank, world_size, content) in enumerate(told):
             path = self.write_config(content, f"{number}.yaml")
             variables = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world_size,
                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **IMPATIENT, **(environment or {})}
             process = subprocess.Popen(
-                [tandem_run.program(), "train", path, "--run-dir", self.directory / "run"], text=True,
-                cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                [tandem_run.program(), "train", path, "--run-dir", run], text=True, cwd=self.directory,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env={**os.environ, **{name: str(value) for name, value in variables.items()}})
-            self.addCleanup(process.wait)
-            self.addCleanup(lambda process=process: process.poll() is None and process.kill())
             processes.append(process)
         deadline = time.monotonic() + DEADLINE_S
         results = []
         for process in processes:
-            out, err = process.communicate(timeout=max(1, deadline - time.monotonic()))
+            try:
+                out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
             results.append(tandem_run.Result(process.returncode, out, err))
         return results
 
@@ -81,6 +86,8 @@ class Meeting(RanksTest):
         for part in parts:
             self.assertIn(part, errors[0])
 
+
+class Meeting(LoneRanks):
     def test_a_peer_that_never_comes(self):
         pair = training(mesh("ddp", data=2))
         alone, = self.start([(0, 2, pair)])
@@ -130,7 +137,7 @@ class Meeting(RanksTest):
                 self.assert_one_line_error(result, BAD_USAGE, f"environment variable {part}: ")
 
 
-class AnotherConfig(Meeting):
+class AnotherConfig(LoneRanks):
     """One of two ranks has another config of the same mesh: both say so instead of training something else."""
 
     def check(self, change, strategy="ddp"):
@@ -138,7 +145,7 @@ class AnotherConfig(Meeting):
         theirs = {**mine, **{section: {**mine[section], **keys} if isinstance(keys, dict) else keys
                              for section, keys in change.items()}}
         for result in self.start([(0, 2, mine), (1, 2, theirs)]):
-            self.assertNotEqual(0, result.code, result)
+            self.assertIn(result.code, (FAILED, BAD_USAGE), result)
             self.assert_last_line(result, result.code, "rank 1")
 
     def test_another_model(self):
@@ -149,8 +156,7 @@ class AnotherConfig(Meeting):
 
     def test_what_would_train_something_else_without_a_sign(self):
         for change in ({"train": {"lr": 0.1}}, {"train": {"seed": 2}}, {"train": {"clip": 0.1}},
-                       {"train": {"batch": 24}}, {"precision": "bf16"}, {"parallel": {"strategy": "zero1"}},
-                       {"data": {"train": __file__}}):
+                       {"train": {"batch": 24}}, {"precision": "bf16"}, {"parallel": {"strategy": "zero1"}}):
             with self.subTest(change=change):
                 self.check(change)
 

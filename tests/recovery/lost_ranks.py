@@ -45,17 +45,19 @@ class Launch:
         """What a rank has said in this attempt, and the launcher about it."""
         path = self.logs / f"rank-{rank}.log"
         text = path.read_text(errors="replace") if path.exists() else ""
-        return text[max((match.start() for match in HEADING.finditer(text)), default=0):]
+        begins = {int(match[1]): match.start() for match in HEADING.finditer(text)}
+        if self.attempt not in begins:
+            return ""
+        return text[begins[self.attempt]:begins.get(self.attempt + 1)]
 
     def pids(self):
         """Of this attempt's ranks, once all are there; empty before."""
         found = [HEADING.match(self.log(rank)) for rank in range(self.num_ranks)]
-        pids = [int(match[2]) for match in found if match and int(match[1]) == self.attempt]
-        return pids if len(pids) == self.num_ranks else []
+        return [int(match[2]) for match in found] if all(found) else []
 
     def has_started(self):
         """Whether this attempt has resumed and begun to train."""
-        return self.num_ranks and "parameters" in self.log(0)
+        return "parameters" in self.log(0)
 
     def num_rows(self):
         return kill.num_lines(self.run / "metrics.jsonl")
@@ -126,8 +128,8 @@ class LostRanks(ranks.RanksTest, kill.StoppedRuns):
         message = launch.restart_message()
         if number == KILL:
             self.assertIn(f"rank {rank} failed with signal 9 (SIGKILL)", message)
-        elif moment != STARTING:
-            self.assertRegex(message, rf": rank {rank} \(.*, pid {pid}\)")
+        else:
+            self.assertRegex(message, rf"exit code 1: .*\branks? ([\d, ]+, )?{rank}\b")
         for other in set(range(launch.num_ranks)) - {rank}:
             log = launch.log(other)
             errors = [line for line in log.splitlines() if line.startswith("tandem: error: ")]

@@ -1,0 +1,46 @@
+#include "tandem/metrics/compare_metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tandem/base/error.h"
+#include "tandem/metrics/fresh_directory.h"
+
+namespace tandem {
+namespace {
+
+std::filesystem::path write_rows(const std::filesystem::path& path, const std::string& rows) {
+  std::ofstream(path) << rows;
+  return path;
+}
+
+TEST(CompareMetrics, LooksAtWhatWasComputedAndNotAtHowFast) {
+  const FreshDirectory directory;
+  const auto a = write_rows(directory.path() / "a", R"({"step":1,"loss":2.5,"step_ms":10.0}
+{"step":2,"loss":2.25,"step_ms":11.0}
+)");
+  const auto b = write_rows(directory.path() / "b", R"({"step":1,"loss":2.5,"step_ms":99.0}
+{"step":2,"loss":2.25,"step_ms":98.0}
+)");
+  const MetricsComparison equal = compare_metrics(a, b);
+  EXPECT_EQ(2, equal.common);
+  EXPECT_EQ(0, equal.alone);
+  EXPECT_TRUE(equal.differences.empty());
+}
+
+TEST(CompareMetrics, NamesTheStepAndBothValues) {
+  const FreshDirectory directory;
+  const auto a =
+      write_rows(directory.path() / "a", "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\n");
+  const auto b = write_rows(directory.path() / "b", "{\"step\":2,\"loss\":2.125}\n");
+  const MetricsComparison result = compare_metrics(a, b);
+  EXPECT_EQ(1, result.alone);
+  EXPECT_EQ(std::vector<std::string>{"step 2: loss 2.25 and 2.125"}, result.differences);
+  const auto bad = write_rows(directory.path() / "bad", "no step\n");
+  EXPECT_THROW(compare_metrics(a, bad), DataError);
+  EXPECT_THROW(compare_metrics(a, directory.path() / "missing"), DataError);
+}
+
+}  // namespace
+}  // namespace tandem
