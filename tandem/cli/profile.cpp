@@ -165,12 +165,10 @@ void add_profile(CLI::App& app, Action& action) {
       double step_s = 0;
       const CompiledStep& compiled = session.step();
       session.observe([&](const Command& item, size_t index, double start_s, double seconds) {
-        const Executable& executable =
-            &item >= compiled.update.commands.data() &&
-                    &item < compiled.update.commands.data() + compiled.update.commands.size()
-                ? compiled.update
-                : compiled.pass;
-        profile.add(executable, item, index, start_s, seconds);
+        for (const Executable* executable : {&compiled.pass, &compiled.last_pass, &compiled.update}) {
+          const bool here = index < executable->commands.size() && &executable->commands[index] == &item;
+          if (here) profile.add(*executable, item, index, start_s, seconds);
+        }
       });
       for (int64_t i = 0; i < flags->steps; ++i) {
         const auto start = std::chrono::steady_clock::now();

@@ -20,8 +20,13 @@ Value leaf(Graph& graph, std::string name, TensorType type, std::string_view cat
 
 class DataAxis {
  public:
-  DataAxis(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options)
-      : graph_(graph), layout_(layout), options_(options), rewrite_(graph), state_(layout.units().size()) {}
+  DataAxis(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options, bool reduces)
+      : graph_(graph),
+        layout_(layout),
+        options_(options),
+        reduces_(reduces),
+        rewrite_(graph),
+        state_(layout.units().size()) {}
 
   Graph run() {
     find_uses();
@@ -170,6 +175,7 @@ class DataAxis {
     switch (gradient_home(layout_, options_.sharding)) {
       case GradientHome::Whole: return gradients_leaf(graph, unit);
       case GradientHome::WholeAndPart:
+        if (options_.once) return gradients_leaf(graph, unit);  // the update leaves zeros
         return append(graph, Op::Zeros, {gradients_leaf(graph, unit)}, attrs, unit.block, Phase::Backward);
       case GradientHome::Part: return append(graph, Op::Zeros, {}, attrs, unit.block, Phase::Backward);
     }
@@ -201,9 +207,8 @@ class DataAxis {
     std::vector<Value> inputs = {state_[u].gradients};
     for (const auto& [param, value] : state_[u].finals) inputs.push_back(rewrite_.at(value));
     const Value joined = append(graph, Op::Join, inputs, {}, unit.block, Phase::Backward);
-    if (layout_.ranks() == 1) return;
-    const bool in_place =
-        gradient_home(layout_, options_.sharding) == GradientHome::WholeAndPart && !options_.accumulates;
+    if (layout_.ranks() == 1 || !reduces_) return;
+    const bool in_place = reduces_in_place(layout_, options_);
     const Value dst = in_place ? view(graph, joined, layout_.own(unit).begin, Shape({layout_.part(unit)}),
                                       unit.block, Phase::Backward)
                                : gradient_part_leaf(graph, layout_, unit);
@@ -213,13 +218,14 @@ class DataAxis {
                            : append(graph, Op::Cast, {joined}, narrow, unit.block, Phase::Backward);
     append(
         graph, Op::ReduceScatter, {sent, dst},
-        {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}, {"accumulate", int64_t{options_.accumulates}}},
+        {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}, {"accumulate", int64_t{options_.accumulates && !options_.once}}},
         unit.block, Phase::Backward);
   }
 
   const Graph& graph_;
   const UnitLayout& layout_;
   const DataAxisOptions& options_;
+  const bool reduces_;
   Rewrite rewrite_;
   std::vector<UnitState> state_;
   std::set<size_t> used_;
@@ -267,8 +273,13 @@ Value view(Graph& graph, Value flat, int64_t begin, const Shape& shape, int32_t 
   return append(graph, Op::View, {flat}, {{"begin", begin}, {"shape", shape_attr(shape)}}, block, phase);
 }
 
-Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options) {
-  return DataAxis(graph, layout, options).run();
+bool reduces_in_place(const UnitLayout& layout, const DataAxisOptions& options) {
+  return gradient_home(layout, options.sharding) == GradientHome::WholeAndPart &&
+         (!options.accumulates || options.once);
+}
+
+Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options, bool reduces) {
+  return DataAxis(graph, layout, options, reduces).run();
 }
 
 }  // namespace tandem

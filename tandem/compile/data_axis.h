@@ -26,21 +26,26 @@ Sharding sharding_of(Strategy strategy);
 struct DataAxisOptions {
   Sharding sharding;
   bool accumulates = false;      // several passes make a step
+  bool once = false;             // the last of them reduces what all have added up
   DType reduce = DType::F32;     // in which gradients travel; they are summed in fp32
   bool offload_weights = false;  // weights live in host memory and are copied in for each use
   bool offload_optimizer = false;
 };
 
-// For the pass of one micro-batch, and for a forward graph.
-Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options);
+// For the pass of one micro-batch, which may leave reducing to a later one, and for a forward graph.
+Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options,
+                 bool reduces = true);
 
 // Leaves of a unit, alike in the pass, the update and evaluation.
 enum class GradientHome {
   Whole,         // a persistent buffer of the unit's size, which passes add to: one rank on the axis
-  WholeAndPart,  // a buffer of the unit's size for each pass, reduced into this rank's part: ddp, zero1
+  WholeAndPart,  // a buffer of the unit's size for each pass (or step), reduced into this rank's part: ddp, zero1
   Part,          // only the part is kept: zero2, fsdp
 };
 GradientHome gradient_home(const UnitLayout& layout, const Sharding& sharding);
+
+// Whether the sum lies in this rank's part of the whole buffer itself: nothing is added to it later.
+bool reduces_in_place(const UnitLayout& layout, const DataAxisOptions& options);
 
 Value weights_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit, const DataAxisOptions& options);
 Value gradients_leaf(Graph& graph, const Unit& unit);                                // the whole unit

@@ -82,7 +82,9 @@ int64_t sent_bytes(const Executable& executable, Axis axis) {
 }
 
 int64_t sent_per_step(const CompiledStep& step, Axis axis, int64_t micro_batches) {
-  return micro_batches / step.micro_batches * sent_bytes(step.pass, axis) + sent_bytes(step.update, axis);
+  const int64_t passes = micro_batches / step.micro_batches;
+  const Executable& last = step.last_pass.commands.empty() ? step.pass : step.last_pass;
+  return (passes - 1) * sent_bytes(step.pass, axis) + sent_bytes(last, axis) + sent_bytes(step.update, axis);
 }
 
 nlohmann::json to_json(const Executable& executable) {

@@ -61,6 +61,7 @@ std::vector<Graph> own_chunks(const PassRunner& passes, const Graph& forward, co
 DataAxisOptions data_options(const ParallelOptions& parallel) {
   return {.sharding = sharding_of(parallel.strategy),
           .accumulates = parallel.micro_batches > 1,
+          .once = parallel.reduce_once,
           .reduce = parallel.reduce,
           .offload_weights = parallel.offload_weights,
           .offload_optimizer = parallel.offload_optimizer};
@@ -76,21 +77,21 @@ struct Draft {
 
 // What a differentiated graph becomes under one choice of recomputation.
 Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Recompute& choice,
-                   const Draft& draft, const CompileOptions& options) {
+                   const Draft& draft, const CompileOptions& options, bool reduces) {
   Graph graph = passes.run("recompute", [&] { return recompute(differentiated, choice); });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
   if (options.parallel.in_units()) {
     const DataAxisOptions data = data_options(options.parallel);
-    graph = passes.run("data", [&] { return shard_data(graph, draft.layout, data); });
+    graph = passes.run("data", [&] { return shard_data(graph, draft.layout, data, reduces); });
   }
   return passes.run("schedule", [&] { return schedule(graph); });
 }
 
 Graph finish_pass(const PassRunner& passes, const Draft& draft, const Recompute& choice,
-                  const CompileOptions& options) {
+                  const CompileOptions& options, bool reduces) {
   std::vector<Graph> chunks;
   for (const Graph& graph : draft.differentiated)
-    chunks.push_back(finish_chunk(passes, graph, choice, draft, options));
+    chunks.push_back(finish_chunk(passes, graph, choice, draft, options, reduces));
   const ParallelOptions& parallel = options.parallel;
   if (parallel.at.shape.pipeline == 1) return std::move(chunks.front());
   const auto micro_batches = static_cast<int>(parallel.micro_batches);
@@ -208,14 +209,25 @@ int64_t count_params(const Graph& graph) {
   return count;
 }
 
-CompiledStep assemble(const Graph& pass, const Draft& draft, const CompileOptions& options) {
+// Where only the last pass of a step reduces gradients, there are two kinds of passes.
+bool has_last_pass(const ParallelOptions& parallel) {
+  return parallel.reduce_once && parallel.micro_batches > 1 && parallel.at.shape.data > 1;
+}
+
+CompiledStep assemble(const PassRunner& passes, const Draft& draft, const Recompute& choice,
+                      const CompileOptions& options) {
+  const bool two = has_last_pass(options.parallel);
+  const Graph pass = finish_pass(passes, draft, choice, options, /*reduces=*/!two);
+  const Graph last = two ? finish_pass(passes, draft, choice, options, /*reduces=*/true) : Graph();
   CompiledStep step;
+  step.recompute = choice;
   PersistentLayout layout;
-  for (const Graph* graph : {&pass, &draft.update, &draft.eval}) layout.add(*graph);
+  for (const Graph* graph : {&pass, &last, &draft.update, &draft.eval}) layout.add(*graph);
   step.sizes = layout.sizes();
   step.persistents = layout.items();
   set_pieces(step, draft, options);
   add_executable(step, step.pass, "pass", pass, layout, options);
+  add_executable(step, step.last_pass, "last pass", last, layout, options);
   add_executable(step, step.update, "update", draft.update, layout, options);
   add_executable(step, step.eval, "eval", draft.eval, layout, options);
   add_executable(step, step.gather, "gather", draft.gather, layout, options);
@@ -235,8 +247,7 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
                                              : std::vector<Recompute>{options.recompute};
   CompiledStep best;
   for (const Recompute& choice : choices) {
-    CompiledStep step = assemble(finish_pass(passes, draft, choice, options), draft, options);
-    step.recompute = choice;
+    CompiledStep step = assemble(passes, draft, choice, options);
     const bool smaller = best.pass.commands.empty() || total_bytes(step.sizes) < total_bytes(best.sizes);
     if (smaller) best = std::move(step);
     if (options.limit == 0 || total_bytes(best.sizes) <= options.limit) break;

@@ -26,6 +26,7 @@ struct ParallelOptions {
   PipelineSchedule schedule = PipelineSchedule::OneFOneB;
   int chunks = 1;             // of the model on each pipeline rank
   int64_t micro_batches = 1;  // of this rank's data position in one step
+  bool reduce_once = false;   // only in the last pass of a step: ddp, zero1
   DType reduce = DType::F32;  // in which gradients travel
   bool offload_weights = false;
   bool offload_optimizer = false;

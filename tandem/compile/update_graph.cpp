@@ -123,7 +123,7 @@ class UnitUpdate {
     } else {
       g.range = layout_.own(unit);
       if (home == GradientHome::WholeAndPart) g.whole = gradients_leaf(graph_, unit);
-      g.in_whole = g.whole.valid() && !data_.accumulates;
+      g.in_whole = reduces_in_place(layout_, data_);
       g.flat = g.in_whole ? part_view(g.whole, layout_.whole(unit), g.range, unit.block)
                           : gradient_part_leaf(graph_, layout_, unit);
     }
@@ -212,6 +212,14 @@ class UnitUpdate {
                   unit.block);
   }
 
+  // The optimizer zeroes what it has used, this rank's part; the next step adds to all of it.
+  void clear_others(const Unit& unit, const UnitGradients& g) {
+    const Range whole = layout_.whole(unit), own = layout_.own(unit);
+    for (const Range& range : {Range{whole.begin, own.begin}, Range{own.end, whole.end}}) {
+      if (range.elems() > 0) clear(part_view(g.whole, whole, range, unit.block), unit);
+    }
+  }
+
   void update(const Unit& unit, const UnitGradients& g) {
     const std::string_view host = "host";
     const bool offload = data_.offload_optimizer || data_.offload_weights;
@@ -249,6 +257,7 @@ class UnitUpdate {
     }
     Value result = builder_.emit(Op::Join, parts, {}, unit.block);
     if (weights_move) result = builder_.emit(Op::Copy, {result, own_weights}, {{"to", "device"}}, unit.block);
+    if (data_.once && g.in_whole && data_.sharding.optimizer) clear_others(unit, g);
     if (data_.sharding.optimizer && !data_.sharding.weights && layout_.ranks() > 1) {
       builder_.emit(Op::AllGather, {result, weights}, {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}},
                     unit.block);

@@ -17,6 +17,7 @@ enum class OptimizerKind { AdamW, Sgd };
 enum class ScheduleKind { Cosine, Linear, Constant };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
 enum class ReduceType { Fp32, Bf16 };
+enum class GradientSync { Pass, Step };
 enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
 enum class Precision { Fp32, Bf16, Fp16, Fp8 };
 enum class RecomputeKind { None, Full, Every, Selective, Auto };
@@ -99,6 +100,7 @@ struct ParallelConfig {
   int64_t pipeline = 1;
   PipelineSchedule schedule = PipelineSchedule::OneFOneB;
   int64_t chunks = 1;                    // parts of the model a pipeline rank holds; interleaved: 2 or more
+  GradientSync sync = GradientSync::Pass;  // when gradients are reduced
   ReduceType reduce = ReduceType::Fp32;  // how gradients travel; they are summed in fp32
   double timeout = 300;                  // seconds a collective may wait for its peers
   bool operator==(const ParallelConfig&) const = default;

@@ -147,6 +147,22 @@ void check_strategy(const ResolvedConfig& resolved) {
   }
 }
 
+// Reducing once a step needs a place for the whole gradient between passes.
+void check_sync(const ResolvedConfig& resolved) {
+  const ParallelConfig& parallel = resolved.config.parallel;
+  if (parallel.sync == GradientSync::Pass) return;
+  const std::string place = place_of_first(resolved, {"parallel.sync"});
+  if (parallel.strategy == Strategy::Zero2 || parallel.strategy == Strategy::Fsdp) {
+    throw ConfigError(
+        "{}: parallel.strategy {} keeps only its part of a gradient and reduces after every pass; use "
+        "parallel.sync = pass, or parallel.strategy = zero1",
+        place, name_of(parallel.strategy));
+  }
+  if (parallel.pipeline > 1) {
+    throw ConfigError("{}: a pipeline reduces after every pass; use parallel.sync = pass", place);
+  }
+}
+
 }  // namespace
 
 // The strategy comes last: the one that is named instead then works with all the rest.
@@ -156,6 +172,7 @@ void validate_parallel(const ResolvedConfig& resolved) {
   check_pipeline(resolved);
   check_offload(resolved);
   check_strategy(resolved);
+  check_sync(resolved);
 }
 
 }  // namespace tandem

@@ -72,9 +72,11 @@ Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
                                             *pools[static_cast<size_t>(rank)],
                                             shape.world() > 1 ? &comms[static_cast<size_t>(rank)] : nullptr);
         session->initialize(5);
-        const Executable& pass = session->step().pass;
         for (int step = 1; step <= 2; ++step) {
-          for (int64_t i = 0; i < options.parallel.micro_batches / session->step().micro_batches; ++i) {
+          const int64_t passes = options.parallel.micro_batches / session->step().micro_batches;
+          for (int64_t i = 0; i < passes; ++i) {
+            const bool last = i + 1 == passes && !session->step().last_pass.commands.empty();
+            const Executable& pass = last ? session->step().last_pass : session->step().pass;
             for (const Binding& input : pass.inputs) {
               if (input.name != "scale") write_input(*session, pass, input, options.parallel.at.data);
             }
@@ -82,7 +84,11 @@ Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
             for (const Binding& input : pass.inputs) {
               if (input.name == "scale") session->write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
             }
-            session->run_pass();
+            if (last) {
+              session->run_last_pass();
+            } else {
+              session->run_pass();
+            }
           }
           float hyper[kHyperSlots] = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, static_cast<float>(step), 1.0f, 0.5f};
           session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
@@ -122,6 +128,20 @@ TEST(Ranks, AccumulationGivesTheSameBitsForEverySharding) {
   const Weights ddp = train({.data = 2}, Strategy::Ddp, Precision::Fp32, twice);
   for (Strategy strategy : {Strategy::Zero1, Strategy::Zero2, Strategy::Fsdp})
     EXPECT_EQ(ddp, train({.data = 2}, strategy, Precision::Fp32, twice));
+}
+
+TEST(Ranks, ReducingOnceAStepGivesTheSameBitsForDdpAndZero1) {
+  const auto once = [](ParallelOptions& parallel) {
+    parallel.micro_batches = 3;
+    parallel.reduce_once = true;
+  };
+  const Weights ddp = train({.data = 2}, Strategy::Ddp, Precision::Fp32, once);
+  EXPECT_EQ(ddp, train({.data = 2}, Strategy::Zero1, Precision::Fp32, once));
+  const Weights every = train({.data = 2}, Strategy::Ddp, Precision::Fp32,
+                              [](ParallelOptions& parallel) { parallel.micro_batches = 3; });
+  for (const auto& [name, values] : every) {
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], ddp.at(name)[i], 1e-5) << name << " " << i;
+  }
 }
 
 TEST(Ranks, APipelineGivesTheBitsOfOneRankThatAccumulates) {

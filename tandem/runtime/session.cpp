@@ -33,10 +33,11 @@ Session::Session(CompiledStep step, const KernelRegistry& registry, ThreadPool& 
     : step_(std::move(step)), pool_(pool), stream_(pool), comms_(comms) {
   for (size_t i = 0; i < kNumArenas; ++i) arenas_[i] = HostArena(step_.sizes[i], pool);
   pass_ = bind(step_.pass, registry);
+  last_pass_ = bind(step_.last_pass, registry);
   update_ = bind(step_.update, registry);
   eval_ = bind(step_.eval, registry);
   gather_ = bind(step_.gather, registry);
-  for (const auto* list : {&pass_, &update_, &eval_, &gather_}) {
+  for (const auto* list : {&pass_, &last_pass_, &update_, &eval_, &gather_}) {
     for (const BoundCommand& item : *list) {
       auto& stream = streams_[static_cast<size_t>(item.command->stream)];
       if (item.command->stream != kComputeStream && !stream) stream = std::make_unique<TaskStream>();

@@ -38,6 +38,7 @@ class Session {
   ThreadPool& pool() { return pool_; }
 
   void run_pass() { run(pass_); }
+  void run_last_pass() { run(last_pass_); }
   void run_update() { run(update_); }
   void run_eval() { run(eval_); }
 
@@ -84,7 +85,7 @@ class Session {
   Stream copy_stream_{copy_pool_};
   const Communicators* comms_;
   std::array<HostArena, kNumArenas> arenas_;
-  std::vector<BoundCommand> pass_, update_, eval_, gather_;
+  std::vector<BoundCommand> pass_, last_pass_, update_, eval_, gather_;
   CommandObserver observer_;
   std::mutex observer_mutex_;
   std::array<std::unique_ptr<TaskStream>, kNumStreams> streams_;  // null where no command runs there

@@ -30,6 +30,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .schedule = config.parallel.schedule,
                       .chunks = static_cast<int>(config.parallel.chunks),
                       .micro_batches = config.accumulation(),
+                      .reduce_once = config.parallel.sync == GradientSync::Step,
                       .reduce = config.parallel.reduce == ReduceType::Bf16 ? DType::BF16 : DType::F32,
                       .offload_weights = offloads(config, OffloadKind::Params),
                       .offload_optimizer = offloads(config, OffloadKind::Optimizer)};

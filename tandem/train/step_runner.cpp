@@ -16,8 +16,10 @@ StepRunner::StepRunner(const Config& config, Session& session, Loader& loader, b
 // A pipeline rank runs all micro-batches of the step in one pass, others one micro-batch a pass.
 void StepRunner::run_passes(float scale, StepResult& result, std::span<double> stats) {
   const CompiledStep& step = session_.step();
-  const Executable& pass = step.pass;
-  for (int64_t i = 0; i < config_.accumulation(); ++i) {
+  const int64_t count = config_.accumulation();
+  for (int64_t i = 0; i < count; ++i) {
+    const bool last = i + 1 == count && !step.last_pass.commands.empty();
+    const Executable& pass = last ? step.last_pass : step.pass;
     const MicroBatch batch = loader_.next();
     result.data_wait_s += batch.wait_s;
     result.epoch = batch.epoch;
@@ -25,7 +27,11 @@ void StepRunner::run_passes(float scale, StepResult& result, std::span<double> s
     write_batch(session_, pass, batch, place);
     if (i + 1 < step.micro_batches) continue;
     write_if_there(session_, pass, "scale", std::as_bytes(std::span(&scale, 1)));
-    session_.run_pass();
+    if (last) {
+      session_.run_last_pass();
+    } else {
+      session_.run_pass();
+    }
     for (const Binding& output : pass.outputs) {
       if (!output.name.starts_with("stats")) continue;
       const auto* found = reinterpret_cast<const double*>(session_.read(pass, output.name).data());
