@@ -212,6 +212,15 @@ void PendingDirectory::commit() {
   sync_directory(folder_);
 }
 
+void PendingDirectory::add_file(const std::string& name, std::string_view text) const {
+  const std::filesystem::path temporary = path_ / (name + ".new");
+  OutputFile file(temporary);
+  file.write_all(std::as_bytes(std::span(text)));
+  file.sync_and_close();
+  std::filesystem::rename(temporary, path_ / name);
+  if (::fsync(lock_) != 0) throw IoError("{}: cannot sync: {}", path_.string(), std::strerror(errno));
+}
+
 void PendingDirectory::fail(const std::string& reason) noexcept {
   if (group_.world_size == 1 || committed_) return;
   std::error_code ignored;

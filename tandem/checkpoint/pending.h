@@ -38,6 +38,10 @@ class PendingDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path target() const { return folder_ / name_; }
 
+  // A small file, whole or not at all. The directory is synced through its descriptor: with the last part in
+  // place, rank 0 may rename it at any moment.
+  void add_file(const std::string& name, std::string_view text) const;
+
   // Rank 0: waits for the parts of all others, by rank. Throws IoError naming the rank that failed and its
   // reason, or those of which there is none though nothing has grown for as long as `patience` says at the
   // time.

@@ -182,7 +182,7 @@ void CheckpointWriter::write(const Save& save) {
         report.bytes = commit(save, *pending, sequence);
       } else {
         pending->throw_if_failed();
-        write_atomically(pending->path() / part_file_name(save.group.rank), render_part(save.part));
+        pending->add_file(part_file_name(save.group.rank), render_part(save.part));
         joined_ = std::move(pending);
       }
     } catch (const std::exception& error) {

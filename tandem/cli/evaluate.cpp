@@ -39,14 +39,16 @@ void add_evaluate(CLI::App& app, Action& action) {
       const Backend backend = make_backend(config);
       ThreadPool pool(thread_count(config));
       const std::unique_ptr<Dataset> data = open_run_data(config, Split::Eval);
+      LoaderOptions load = eval_loader_options(config);
+      load.max_samples = flags->samples;
       CompileOptions options = compile_options(config, backend);
-      options.host_bytes = loader_bytes(data->spec(), eval_loader_options(config));
+      options.host_bytes = loader_bytes(data->spec(), load);
       CompiledStep step =
           compile_forward(build_model(config.model, config.train.micro_batch), options, ForwardOutput::Loss);
       Session session(std::move(step), backend.kernels, pool);
       load_weights(session, manifest);
-      Loader loader(*data, eval_loader_options(config), session.host());
-      const EvalResult result = tandem::evaluate(session, loader, flags->samples, config.train.micro_batch);
+      Loader loader(*data, load, session.host());
+      const EvalResult result = tandem::evaluate(session, loader);
       if (flags->json) {
         nlohmann::json object = {{"step", manifest.meta.step},
                                  {"eval_loss", result.loss},

@@ -216,10 +216,11 @@ class DataAxis {
     const Value sent = options_.reduce == DType::F32
                            ? joined
                            : append(graph, Op::Cast, {joined}, narrow, unit.block, Phase::Backward);
-    append(
-        graph, Op::ReduceScatter, {sent, dst},
-        {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}, {"accumulate", int64_t{options_.accumulates && !options_.once}}},
-        unit.block, Phase::Backward);
+    append(graph, Op::ReduceScatter, {sent, dst},
+           {{"axis", "data"},
+            {"size", int64_t{layout_.ranks()}},
+            {"accumulate", int64_t{options_.accumulates && !options_.once}}},
+           unit.block, Phase::Backward);
   }
 
   const Graph& graph_;

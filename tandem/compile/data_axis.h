@@ -39,7 +39,8 @@ Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOpt
 // Leaves of a unit, alike in the pass, the update and evaluation.
 enum class GradientHome {
   Whole,         // a persistent buffer of the unit's size, which passes add to: one rank on the axis
-  WholeAndPart,  // a buffer of the unit's size for each pass (or step), reduced into this rank's part: ddp, zero1
+  WholeAndPart,  // a buffer of the unit's size for each pass (or step), reduced into this rank's part: ddp,
+                 // zero1
   Part,          // only the part is kept: zero2, fsdp
 };
 GradientHome gradient_home(const UnitLayout& layout, const Sharding& sharding);

@@ -97,7 +97,7 @@ struct ModelTensor {
 
 struct CompiledStep {
   Executable pass;            // forward and backward of one micro-batch, adding to the gradients
-  Executable last_pass;  // of a step, where that one differs: it reduces what all have added; else empty
+  Executable last_pass;       // of a step, where that one differs: it reduces what all have added; else empty
   Executable update;          // clip, optimizer
   Executable eval;            // forward only
   Executable gather;          // whole weights from every rank's part, where that part alone is restored

@@ -58,6 +58,19 @@ std::vector<Graph> own_chunks(const PassRunner& passes, const Graph& forward, co
   return chunks;
 }
 
+// Tensor rank 0 holds what is on one rank only (positions, biases of row-split linears): its units are
+// widest.
+UnitLayout layout_units(const Graph& forward, const std::vector<Graph>& typed,
+                        const CompileOptions& options) {
+  const MeshPosition& at = options.parallel.at;
+  if (at.tensor == 0) return UnitLayout(typed, at);
+  CompileOptions first = options;
+  first.parallel.at.tensor = 0;
+  first.observe = nullptr;
+  const UnitLayout widest(own_chunks(PassRunner(first), forward, first), first.parallel.at);
+  return UnitLayout(typed, at, &widest);
+}
+
 DataAxisOptions data_options(const ParallelOptions& parallel) {
   return {.sharding = sharding_of(parallel.strategy),
           .accumulates = parallel.micro_batches > 1,
@@ -145,7 +158,7 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
     if (draft.differentiated.front().find(apart).valid()) update.split.push_back(node.name);
   }
   if (parallel.in_units()) {
-    draft.layout = UnitLayout(draft.typed, parallel.at);
+    draft.layout = layout_units(forward, draft.typed, options);
     draft.update = build_update(draft.layout, data, update);
     const bool in_parts = data.sharding.optimizer && !data.sharding.weights && parallel.at.shape.data > 1;
     if (in_parts && options.precision.masters()) draft.gather = build_gather(draft.layout, data);

@@ -95,7 +95,8 @@ std::vector<Box> parse_boxes(std::string_view text) {
   return boxes;
 }
 
-UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at) : at_(at) {
+UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, const UnitLayout* widest)
+    : at_(at) {
   std::map<std::string, size_t> by_name;
   const auto unit_named = [&](const std::string& name, int32_t block) -> Unit& {
     const auto [it, fresh] = by_name.try_emplace(name, units_.size());
@@ -131,6 +132,10 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at) : 
       TANDEM_CHECK(places_.emplace(param.name, Place{u, p}).second, "parameter '{}' twice", param.name);
     }
     unit.elems = round_up(unit.elems, kUnitAlignment * ranks());
+    if (widest == nullptr) continue;
+    for (const Unit& other : widest->units_) {
+      if (other.name == unit.name) unit.elems = std::max(unit.elems, other.elems);
+    }
   }
 }
 

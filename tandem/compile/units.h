@@ -47,8 +47,9 @@ struct Range {
 class UnitLayout {
  public:
   UnitLayout() = default;
-  // Of the parameters of one or several graphs (the chunks of a pipeline rank).
-  UnitLayout(std::span<const Graph> graphs, const MeshPosition& at);
+  // Of the parameters of one or several graphs (the chunks of a pipeline rank). Units are padded to the size
+  // they have in `widest`: all ranks of the tensor axis must cut theirs at the same places.
+  UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, const UnitLayout* widest = nullptr);
 
   struct Place {
     size_t unit;

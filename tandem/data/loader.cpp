@@ -71,7 +71,7 @@ Loader::~Loader() {
 
 int64_t Loader::num_micro_batches() const {
   TANDEM_CHECK(options_.pass == Pass::Once, "a shuffled pass has no end");
-  const int64_t num_batches = (dataset_.num_samples() + options_.global_batch - 1) / options_.global_batch;
+  const int64_t num_batches = (num_samples_once() + options_.global_batch - 1) / options_.global_batch;
   return num_batches * micro_batches_per_batch();
 }
 

@@ -3,6 +3,7 @@
 // the world size, because each rank takes its slice of every global batch.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -26,9 +27,10 @@ struct LoaderOptions {
   int64_t global_batch = 1;  // samples over all ranks; a multiple of micro_batch * world_size
   int64_t micro_batch = 1;
   int64_t rank = 0, world_size = 1;
-  int64_t workers = 0;   // threads; 0 = next() makes the micro-batch itself
-  int64_t prefetch = 4;  // micro-batches made ahead, at least 1 where there are workers
-  uint64_t seed = 1;     // of the order
+  int64_t workers = 0;      // threads; 0 = next() makes the micro-batch itself
+  int64_t prefetch = 4;     // micro-batches made ahead, at least 1 where there are workers
+  uint64_t seed = 1;        // of the order
+  int64_t max_samples = 0;  // Pass::Once: samples from there on count as padding; 0 = all of the set
   double timeout_s = 300.0;
 };
 
@@ -84,7 +86,11 @@ class Loader {
   Slot& slot_of(int64_t micro_batch) { return slots_[static_cast<size_t>(micro_batch) % slots_.size()]; }
   int64_t first_sample_of(int64_t micro_batch) const;
   bool is_padding(int64_t sample) const {
-    return options_.pass == Pass::Once && sample >= dataset_.num_samples();
+    return options_.pass == Pass::Once && sample >= num_samples_once();
+  }
+  int64_t num_samples_once() const {
+    const int64_t all = dataset_.num_samples();
+    return options_.max_samples > 0 ? std::min(all, options_.max_samples) : all;
   }
   void fill(Slot& slot, int64_t first_sample) const;
   void work();

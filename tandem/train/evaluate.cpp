@@ -26,13 +26,10 @@ void write_batch(Session& session, const Executable& executable, const MicroBatc
   write("targets", batch.targets);
 }
 
-EvalResult evaluate(Session& session, Loader& loader, int64_t samples, int64_t micro_batch,
-                    const World& world) {
+EvalResult evaluate(Session& session, Loader& loader, const World& world) {
   loader.seek(0);
   const CompiledStep& step = session.step();
-  const int64_t per_round = micro_batch * step.position.shape.data;
-  int64_t count = loader.num_micro_batches();
-  if (samples > 0) count = std::min(count, (samples + per_round - 1) / per_round);
+  const int64_t count = loader.num_micro_batches();
   double sums[3] = {};  // of the loss, of hits, of targets
   for (int64_t i = 0; i < count; ++i) {
     const MicroBatch batch = loader.next();

@@ -25,9 +25,7 @@ void write_batch(Session& session, const Executable& executable, const MicroBatc
 void write_if_there(Session& session, const Executable& executable, std::string_view input,
                     std::span<const std::byte> bytes);
 
-// The first `samples` of the set, rounded up to whole micro-batches of every rank; 0 = all of it. All ranks
-// call it together.
-EvalResult evaluate(Session& session, Loader& loader, int64_t samples, int64_t micro_batch,
-                    const World& world = {});
+// The samples of the loader's single pass, each once, whichever rank takes it. All ranks call it together.
+EvalResult evaluate(Session& session, Loader& loader, const World& world = {});
 
 }  // namespace tandem

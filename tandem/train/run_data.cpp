@@ -38,6 +38,7 @@ LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at) 
   options.rank = at.data;
   options.world_size = at.shape.data;
   options.global_batch = config.train.micro_batch * at.shape.data;
+  options.max_samples = config.data.eval_samples;
   options.micro_batch = config.train.micro_batch;
   return options;
 }

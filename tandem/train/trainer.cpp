@@ -255,8 +255,7 @@ class Trainer {
   }
 
   void add_evaluation(StepRecord& record) {
-    const EvalResult result =
-        evaluate(session_, run_.eval_loader(), config_.data.eval_samples, config_.train.micro_batch, world_);
+    const EvalResult result = evaluate(session_, run_.eval_loader(), world_);
     record.eval_loss = static_cast<float>(result.loss);
     if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(result.accuracy);
     journal_->event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});

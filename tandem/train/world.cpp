@@ -1,7 +1,10 @@
 #include "tandem/train/world.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tandem/base/error.h"
 #include "tandem/config/mesh.h"
+#include "tandem/config/print.h"
 
 namespace tandem {
 
@@ -37,6 +40,43 @@ void World::abort(const std::string& reason) const {
   }
 }
 
+namespace {
+
+// What may differ between ranks: it changes no number.
+nlohmann::json comparable(const Config& config) {
+  nlohmann::json json = to_json(config);
+  for (const char* key : {"name", "device", "threads", "log"}) json.erase(key);
+  return json;
+}
+
+// The first key in which two configs differ, "train.lr", and both values.
+std::string first_difference(const nlohmann::json& mine, const nlohmann::json& theirs,
+                             const std::string& prefix) {
+  for (const auto& [key, value] : mine.items()) {
+    const nlohmann::json other = theirs.value(key, nlohmann::json());
+    if (value == other) continue;
+    const std::string path = prefix + key;
+    if (value.is_object() && other.is_object()) return first_difference(value, other, path + ".");
+    return fmt::format("{} is {} here and {} on rank 0", path, value.dump(), other.dump());
+  }
+  return "it lacks keys of rank 0's";
+}
+
+// Ranks that were started with different configs would compute something else than anybody asked for.
+void require_same_config(const Config& config, const World& world) {
+  const nlohmann::json mine = comparable(config);
+  const nlohmann::json leads = nlohmann::json::parse(world.from_lead(mine.dump(), "config"));
+  if (mine != leads) {
+    const std::string message = fmt::format("config of rank {}: {}; give all ranks the same config",
+                                            world.at().rank(), first_difference(mine, leads, ""));
+    world.abort(message);
+    throw ConfigError("{}", message);
+  }
+  world.barrier("config");
+}
+
+}  // namespace
+
 World join_world(const Config& config) {
   const WorldInfo info = read_world();
   const MeshShape shape = mesh_shape(config);
@@ -49,8 +89,8 @@ World join_world(const Config& config) {
     const std::string mesh = fmt::format("parallel: data {} x tensor {} x pipeline {} needs {} ranks",
                                          shape.data, shape.tensor, shape.pipeline, shape.world());
     if (info.world_size == 1) {
-      throw ConfigError("{}, found one process; start it with tandem launch --nproc-per-node {} train ...",
-                        mesh, shape.world());
+      throw ConfigError("{}, found one process; start it with tandem launch --nproc-per-node {} ...", mesh,
+                        shape.world());
     }
     const int rest = shape.tensor * shape.pipeline;
     if (info.world_size % rest != 0) {
@@ -65,7 +105,9 @@ World join_world(const Config& config) {
   const MeshPosition at = MeshPosition::of(shape, info.rank);
   ConnectOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallel.timeout * 1e3));
-  return {at, connect(info, at, options), info.local_world_size};
+  World world(at, connect(info, at, options), info.local_world_size);
+  require_same_config(config, world);
+  return world;
 }
 
 }  // namespace tandem

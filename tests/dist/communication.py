@@ -38,6 +38,15 @@ class SentBytes(RanksTest):
         self.check_data_axis(LLAMA, "bf16", 4, 2)
         self.check_data_axis(GPT2, "bf16", 8, 1)
 
+    def test_gradients_that_are_reduced_once_a_step_or_in_16_bits(self):
+        for model, precision, strategy, options in ((GPT2, "fp32", "ddp", {"sync": "step"}),
+                                                    (LLAMA, "bf16", "zero1", {"sync": "step", "reduce": "bf16"}),
+                                                    (LLAMA, "fp32", "fsdp", {"reduce": "bf16"})):
+            with self.subTest(strategy=strategy, **options):
+                content = training(model, precision, 2, mesh(strategy, data=2, **options))
+                expected = formulas.sent_on_data_axis(strategy, model, 2, precision, BATCH // 4, **options)
+                self.assertEqual([expected] * 2, [sent["data"] for sent in self.sent(content)])
+
     def test_offload_sends_nothing_more(self):
         content = training(LLAMA, "bf16", 4, mesh("fsdp", data=2))
         offloaded = {**content, "memory": {"offload": ["params", "optimizer"]}}

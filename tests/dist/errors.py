@@ -129,8 +129,8 @@ class Meeting(LoneRanks):
 
     def test_variables_that_make_no_sense(self):
         pair = training(mesh("ddp", data=2))
-        for environment, part in (({"RANK": "two"}, "RANK"), ({"RANK": "2"}, "RANK"), ({"WORLD_SIZE": ""}, "WORLD_SIZE"),
-                                  ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
+        for environment, part in (({"RANK": "two"}, "RANK"), ({"RANK": "2"}, "RANK"),
+                                  ({"WORLD_SIZE": ""}, "WORLD_SIZE"), ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
                                   ({"TANDEM_CONNECT_TIMEOUT_S": "soon"}, "TANDEM_CONNECT_TIMEOUT_S")):
             with self.subTest(**environment):
                 result, = self.start([(0, 2, pair)], environment)

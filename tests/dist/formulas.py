@@ -58,12 +58,12 @@ def model_state(strategy, params, data, precision, accumulates):
     }[strategy]
 
 
-def sent_on_data_axis(strategy, model, data, precision, passes):
-    """Bytes a rank sends in a step of so many passes: gradients go out once a pass, in fp32."""
+def sent_on_data_axis(strategy, model, data, precision, passes, sync="pass", reduce="fp32"):
+    """Bytes a rank sends in a step of so many passes: gradients go out once a pass, or once a step."""
     units = unit_elems(model, data)
     everything = sum(units.values())
     blocks = sum(elems for name, elems in units.items() if name.startswith("blocks."))
-    reduced = passes * everything * WIDE
+    reduced = (passes if sync == "pass" else 1) * everything * storage_bytes(reduce)
     gathered = {
         "ddp": everything * WIDE,  # the sum of the gradients
         "zero1": everything * storage_bytes(precision),
@@ -75,7 +75,7 @@ def sent_on_data_axis(strategy, model, data, precision, passes):
 
 
 def sent_on_world(model, world):
-    """The square of each parameter's gradient, whether all are finite, and three statistics, in fp64 and all-reduced."""
+    """The square of each parameter's gradient, whether all are finite, and three statistics, in fp64, all-reduced."""
     numbers = sum(len(params) for _, params in unit_params(model)) + 4
     return 2 * (world - 1) * round_up(numbers, world) // world * 8
 

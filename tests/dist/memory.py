@@ -28,6 +28,7 @@ class PlannedMemory(RanksTest):
             "fsdp 4, bf16, accumulating": training(LLAMA, "bf16", 1, mesh("fsdp", data=4)),
             "ddp 2, offload": training(LLAMA, "bf16", parallel=mesh("ddp", data=2), memory={"offload": ["optimizer"]}),
             "fsdp 2, all offload": training(GPT2, "bf16", parallel=mesh("fsdp", data=2), memory=EVERYTHING),
+            "zero1 2, once a step": training(GPT2, "bf16", parallel=mesh("zero1", data=2, sync="step", reduce="bf16")),
             "tensor 4": training(LLAMA, "bf16", parallel=mesh(tensor=4)),
             "gpipe 2": training(GPT2, parallel=mesh(pipeline=2, schedule="gpipe"), memory=full),
             "interleaved 2": training(LLAMA, parallel=mesh(pipeline=2, schedule="interleaved", chunks=2)),

@@ -5,10 +5,11 @@ is left behind. Nodes share the file system and the kernel, but no network: what
 a cable that can be pulled.
 """
 
+import functools
 import os
-import pathlib
 import shutil
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -16,7 +17,8 @@ import ranks
 import tandem_run
 from ranks import num_processes
 
-TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "hostname": "hostname"}
+KINDS = ("--net", "--uts", "--mount")
+TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "hostname": "hostname"}
 DEADLINE_S = 120  # for what happens soon: past it, something hangs
 STORE_PORT = 2379
 
@@ -28,18 +30,24 @@ def run(*command):
         raise OSError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
 
 
+SETUP = 'hostname "$0" && mount --bind "$1" /etc/hosts && ip link set lo up && echo up && exec cat'
+
+
 class Namespace:
-    def __init__(self, name):
-        self.holder = subprocess.Popen(
-            ["unshare", "--net", "--uts", "sh", "-c", 'hostname "$0" && ip link set lo up && echo up && exec cat', name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if self.holder.stdout.readline() != "up\n":
-            _, error = self.holder.communicate()
-            raise OSError(error.strip())
+    def __init__(self, name, hosts=()):
+        with tempfile.NamedTemporaryFile("w") as file:
+            # As Debian's installer has it: under its own name a machine finds its loopback only.
+            file.writelines(f"{line}\n" for line in ("127.0.0.1 localhost", f"127.0.1.1 {name}", *hosts))
+            file.flush()
+            self.holder = subprocess.Popen(["unshare", *KINDS, "sh", "-c", SETUP, name, file.name], text=True,
+                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            if self.holder.stdout.readline() != "up\n":
+                _, error = self.holder.communicate()
+                raise OSError(error.strip())
 
     def enter(self, *command):
         """The command line that runs a command there."""
-        return ["nsenter", f"--target={self.holder.pid}", "--net", "--uts", "--", *map(str, command)]
+        return ["nsenter", f"--target={self.holder.pid}", *KINDS, "--", *map(str, command)]
 
     def ip(self, *arguments):
         run(*self.enter("ip", *arguments))
@@ -63,20 +71,28 @@ class Switch(Namespace):
 class Node(Namespace):
     """node-0 is 10.99.0.1, and so on."""
 
-    def __init__(self, number, switch):
-        super().__init__(f"node-{number}")
-        self.number, self.address = number, f"10.99.0.{number + 1}"
+    def __init__(self, number, num_nodes, switch):
+        hosts = [f"10.99.0.{other + 1} node-{other}" for other in range(num_nodes) if other != number]
+        super().__init__(f"node-{number}", hosts)
+        self.address = f"10.99.0.{number + 1}"
         self.switch, self.port = switch, f"port-{number}"
         switch.ip("link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", self.holder.pid)
         switch.ip("link", "set", self.port, "master", "bridge", "up")
         self.ip("address", "add", f"{self.address}/24", "dev", "eth0")
         self.ip("link", "set", "eth0", "up")
 
-    def pull_cable(self):
-        self.switch.ip("link", "set", self.port, "down")
+    def cut(self, inside=False):
+        """Pulls the cable or, inside, turns off the node's own end of it."""
+        self.set_link("down", inside)
 
-    def plug_cable(self):
-        self.switch.ip("link", "set", self.port, "up")
+    def join(self, inside=False):
+        self.set_link("up", inside)
+
+    def set_link(self, state, inside):
+        if inside:
+            self.ip("link", "set", "eth0", state)
+        else:
+            self.switch.ip("link", "set", self.port, state)
 
 
 class Network:
@@ -85,7 +101,7 @@ class Network:
         if missing:
             raise OSError(f"{', '.join(missing)} not found")
         self.switch = Switch()
-        self.nodes = [Node(number, self.switch) for number in range(num_nodes)]
+        self.nodes = [Node(number, num_nodes, self.switch) for number in range(num_nodes)]
 
     def close(self):
         for namespace in (*self.nodes, self.switch):
@@ -93,10 +109,18 @@ class Network:
 
 
 class Agents:
-    """The launchers of one launch, one for each node, and what they have said."""
+    """The launchers of one launch, one for each node, and what they and their ranks have said."""
 
-    def __init__(self, processes, told, logs):
-        self.processes, self.told, self.logs = processes, told, logs
+    def __init__(self, logs):
+        self.logs = logs
+        self.processes, self.told, self.starts = {}, {}, {}  # by node
+
+    def add(self, node, told, start):
+        self.told[node], self.starts[node] = told, start
+        self.processes[node] = start()
+
+    def start_again(self, node):
+        self.processes[node] = self.starts[node]()
 
     def errors(self, node):
         return self.told[node].read_text(errors="replace")
@@ -105,9 +129,13 @@ class Agents:
         path = self.logs / f"rank-{rank}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def pid(self, rank):
+        """Of the last attempt."""
+        return int(self.log(rank).rsplit("pid ", 1)[1].split()[0])
+
     def wait(self):
         """Their exit codes."""
-        return [process.wait(tandem_run.DEADLINE_S) for process in self.processes]
+        return [process.wait(tandem_run.DEADLINE_S) for process in self.processes.values()]
 
 
 class NodesTest(ranks.RanksTest):
@@ -145,13 +173,12 @@ class NodesTest(ranks.RanksTest):
     def rendezvous(self):
         """The flags by which nodes find each other."""
         self.num_launches += 1
-        endpoint = {"etcd": f"{Switch.address}:{STORE_PORT}", "static": f"{self.network.nodes[0].address}:29400",
+        endpoint = {"etcd": f"{Switch.address}:{STORE_PORT}", "static": "node-0:29400",
                     "file": self.directory / "meet"}[self.backend]
         return ("--rdzv-backend", self.backend, "--rdzv-endpoint", endpoint,
                 "--rdzv-id", f"{self.directory.name}-{self.num_launches}")
 
-    def start_node(self, node, *arguments, told, env=None):
-        """Starts a launcher on a node; it ends with the test at the latest."""
+    def start_node(self, node, told, arguments, env):
         with open(told, "ab") as file:
             process = subprocess.Popen(self.network.nodes[node].enter(tandem_run.program(), "launch", *arguments),
                                        cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -160,23 +187,31 @@ class NodesTest(ranks.RanksTest):
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
 
-    def start_nodes(self, num_ranks, *arguments, env=None):
-        """`arguments` are those of the launcher and the program's."""
-        meeting = self.rendezvous()
-        told = [self.directory / f"told-{self.num_launches}-{node}" for node in range(self.num_nodes)]
-        flags = ("--nnodes", self.num_nodes, "--nproc-per-node", num_ranks // self.num_nodes, "--log-dir", self.logs(),
-                 "--monitor-interval", 0.1)
-        processes = [self.start_node(node, *flags, "--node-rank", node, *meeting, *arguments, told=told[node], env=env)
-                     for node in range(self.num_nodes)]
-        return Agents(processes, told, self.logs())
+    def start_nodes(self, num_ranks, *arguments, nodes=None, env=None):
+        """`arguments` are those of the launcher and the program's. All nodes start unless `nodes` says which; the
+        launchers end with the test at the latest."""
+        flags = ("--nnodes", self.num_nodes, "--nproc-per-node", num_ranks // self.num_nodes,
+                 "--monitor-interval", 0.1, *self.rendezvous(), "--log-dir", self.logs())
+        agents = Agents(self.logs())
+        for node in range(self.num_nodes) if nodes is None else nodes:
+            told = self.directory / f"told-{self.num_launches}-{node}"
+            start = functools.partial(self.start_node, node, told, (*flags, "--node-rank", node, *arguments), env)
+            agents.add(node, told, start)
+        return agents
 
     def launch(self, content, command, *arguments, expect=tandem_run.DONE, env=None):
-        """As RanksTest.launch; where the nodes cannot share the ranks, on one node without a network."""
-        if num_processes(content) % self.num_nodes != 0:
-            return super().launch(content, command, *arguments, expect=expect, env=env)
+        """As RanksTest.launch, on all nodes."""
         agents = self.start_nodes(num_processes(content), command, *arguments, env=env)
-        self.assertEqual([expect] * self.num_nodes, agents.wait(), [agents.errors(node) for node in (0, 1)])
+        codes = agents.wait()
+        told = "\n".join(agents.errors(node)[-2000:] for node in range(self.num_nodes))
+        self.assertEqual([expect] * self.num_nodes, codes, told)
         return agents
+
+    def train_on_one_node(self, content, run, *arguments):
+        """By the usual way, without a network."""
+        path = self.write_config(content, f"{run}.yaml")
+        super().launch(content, "train", path, "--run-dir", self.directory / run, *arguments)
+        return self.directory / run
 
     def wait_for(self, condition, what):
         deadline = time.monotonic() + DEADLINE_S

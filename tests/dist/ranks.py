@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import tandem_run  # noqa: E402
-from tandem_run import DONE, TandemTest  # noqa: E402
+from tandem_run import TandemTest  # noqa: E402
 
 GPT2 = {"family": "gpt2", "layers": 4, "width": 40, "heads": 4, "context": 24, "vocab": 256, "tied": True}
 LLAMA = {"family": "llama", "layers": 4, "width": 48, "heads": 8, "kv_heads": 4, "context": 24, "vocab": 256,

@@ -74,6 +74,20 @@ class DataAxis(CurveTest):
     def test_llama_bf16_on_8_ranks(self):
         self.check(LLAMA, "bf16", 8, 1)
 
+    def test_gradients_that_are_reduced_once_a_step(self):
+        once = {"data": 2, "sync": "step"}
+        alone = self.train(training(LLAMA, "fp32", 2), "alone")
+        reference = self.reference(LLAMA, "fp32", 2, mesh("ddp", **once))
+        self.assert_within_rounding(alone, reference, "fp32")
+        self.assert_equal_runs(reference, self.train(training(LLAMA, "fp32", 2, mesh("zero1", **once)), "zero1"))
+
+    def test_gradients_that_travel_in_16_bits(self):
+        narrow = {"data": 2, "reduce": "bf16"}
+        alone = self.train(training(LLAMA, "fp32", 4), "alone")
+        reference = self.reference(LLAMA, "fp32", 4, mesh("ddp", **narrow))
+        self.assert_within_rounding(alone, reference, "bf16")
+        self.assert_equal_runs(reference, self.train(training(LLAMA, "fp32", 4, mesh("fsdp", **narrow)), "fsdp"))
+
     def test_dp_threads_of_one_process_equal_ddp(self):
         for model, precision in ((GPT2, "bf16"), (LLAMA, "fp32")):
             with self.subTest(model=model["family"], precision=precision):
