@@ -94,11 +94,15 @@ void print_table(const Config& config, const std::vector<CompiledStep>& ranks,
   print_line(fmt::format("  {:<14} {:>13.1f} ms  {}", "compiled in", total_ms, detail));
 }
 
-// One rank of each kind: stages and tensor ranks hold different parts; along the data axis all are alike.
+// Ranks to compile: all of them, or, of a large mesh, one of each kind. Stages and tensor ranks hold different
+// parts; along the data axis ranks differ by what they stage for checkpoints, a few cache lines.
 std::vector<MeshPosition> kinds_of_ranks(const MeshShape& mesh) {
+  constexpr int kAll = 64;
   std::vector<MeshPosition> kinds;
   for (int pipeline = 0; pipeline < mesh.pipeline; ++pipeline) {
-    for (int tensor = 0; tensor < mesh.tensor; ++tensor) kinds.push_back({mesh, 0, tensor, pipeline});
+    for (int data = 0; data < (mesh.world() <= kAll ? mesh.data : 1); ++data) {
+      for (int tensor = 0; tensor < mesh.tensor; ++tensor) kinds.push_back({mesh, data, tensor, pipeline});
+    }
   }
   return kinds;
 }

@@ -7,6 +7,7 @@ a cable that can be pulled.
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -125,13 +126,16 @@ class Agents:
     def errors(self, node):
         return self.told[node].read_text(errors="replace")
 
+    def are_running(self):
+        return any(process.poll() is None for process in self.processes.values())
+
     def log(self, rank):
         path = self.logs / f"rank-{rank}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def pid(self, rank):
         """Of the last attempt."""
-        return int(self.log(rank).rsplit("pid ", 1)[1].split()[0])
+        return int(re.findall(r"^--- .*, rank \d+, pid (\d+)$", self.log(rank), re.M)[-1])
 
     def wait(self):
         """Their exit codes."""
