@@ -63,11 +63,11 @@ void print_communication(const Config& config, const std::vector<CompiledStep>& 
 }
 
 void print_table(const Config& config, const std::vector<CompiledStep>& ranks,
-                 const std::map<std::string, double>& times) {
+                 const std::map<std::string, double>& times, int threads) {
   const CompiledStep& step = ranks[0];
   const MeshShape& mesh = step.position.shape;
   print_line(fmt::format("{} parameters, {} threads, recompute {}",
-                         format_count(static_cast<double>(step.num_params)), thread_count(config),
+                         format_count(static_cast<double>(step.num_params)), threads,
                          recompute_name(step.recompute)));
   if (mesh.world() > 1) {
     print_line(
@@ -94,26 +94,22 @@ void print_table(const Config& config, const std::vector<CompiledStep>& ranks,
   print_line(fmt::format("  {:<14} {:>13.1f} ms  {}", "compiled in", total_ms, detail));
 }
 
-// Ranks to compile: all of them, or, of a large mesh, one of each kind. Stages and tensor ranks hold different
-// parts; along the data axis ranks differ by what they stage for checkpoints, a few cache lines.
-std::vector<MeshPosition> kinds_of_ranks(const MeshShape& mesh) {
+// All of them, or, of a large mesh, one of each kind.
+std::vector<MeshPosition> ranks_to_show(const MeshShape& mesh) {
   constexpr int kAll = 64;
-  std::vector<MeshPosition> kinds;
-  for (int pipeline = 0; pipeline < mesh.pipeline; ++pipeline) {
-    for (int data = 0; data < (mesh.world() <= kAll ? mesh.data : 1); ++data) {
-      for (int tensor = 0; tensor < mesh.tensor; ++tensor) kinds.push_back({mesh, data, tensor, pipeline});
-    }
-  }
-  return kinds;
+  if (mesh.world() > kAll) return rank_kinds(mesh);
+  std::vector<MeshPosition> ranks;
+  for (int rank = 0; rank < mesh.world(); ++rank) ranks.push_back(MeshPosition::of(mesh, rank));
+  return ranks;
 }
 
 // Ranks of one size and traffic are shown once.
 bool looks_like(const CompiledStep& a, const CompiledStep& b) {
   if (a.sizes != b.sizes) return false;
   for (Axis axis : kAxes) {
-    if (sent_bytes(a.pass, axis) != sent_bytes(b.pass, axis) ||
-        sent_bytes(a.update, axis) != sent_bytes(b.update, axis))
-      return false;
+    for (auto part : {&CompiledStep::pass, &CompiledStep::last_pass, &CompiledStep::update}) {
+      if (sent_bytes(a.*part, axis) != sent_bytes(b.*part, axis)) return false;
+    }
   }
   return true;
 }
@@ -167,8 +163,11 @@ void add_plan(CLI::App& app, Action& action) {
       std::map<std::string, double> times;
       std::string dumped;
       std::vector<CompiledStep> all, shown;
-      for (const MeshPosition& at : kinds_of_ranks(mesh_shape(config))) {
-        CompileOptions options = compile_options(config, backend, at);
+      const MeshShape mesh = mesh_shape(config);
+      // As if the ranks were started here, as far as the cores go.
+      const int ranks_here = std::min(mesh.world(), num_cores());
+      for (const MeshPosition& at : ranks_to_show(mesh)) {
+        CompileOptions options = compile_options(config, backend, at, ranks_here);
         options.observe = [&](std::string_view pass, const Graph& graph, double ms) {
           if (!all.empty()) return;  // times and graphs are rank 0's
           times[std::string(pass)] += ms;
@@ -186,11 +185,13 @@ void add_plan(CLI::App& app, Action& action) {
         if (all.size() > 1 || step.position.shape.world() > 1) json["ranks"] = ranks_json(config, all);
         std::printf("%s\n", json.dump(1).c_str());
       } else if (flags->commands) {
-        std::printf("%s%s%s", print(step.pass).c_str(), print(step.update).c_str(), print(step.eval).c_str());
+        for (const Executable* part : {&step.pass, &step.last_pass, &step.update, &step.eval, &step.gather}) {
+          if (!part->commands.empty()) std::printf("%s", print(*part).c_str());
+        }
       } else {
-        print_table(config, shown, times);
+        print_table(config, shown, times, thread_count(config, ranks_here));
       }
-      for (const CompiledStep& rank : shown) require_fit(config, backend, rank);
+      for (const CompiledStep& rank : shown) require_fit(config, backend, rank, build_model, ranks_here);
       return ExitCode::Done;
     };
   });

@@ -43,8 +43,8 @@ class Connector {
 
   Communicators connect() {
     auto served = std::make_shared<ServedMembership>();
-    served->store =
-        std::make_unique<TcpStore>(world_.master_addr, world_.master_port, world_.rank == 0, remaining());
+    served->store = std::make_unique<TcpStore>(world_.master_addr, world_.master_port, world_.rank == 0,
+                                               remaining(), TcpStore::kPatience, "rank 0");
     store_ = served->store.get();
     prefix_ = fmt::format("{}/{}/", world_.run_id, world_.restart_count);
     roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining());
@@ -67,14 +67,13 @@ class Connector {
   }
   const Member& self() const { return roster_[static_cast<size_t>(world_.rank)]; }
 
-  // Gives up as soon as a rank is gone.
-  std::string get(const std::string& key, const Membership& membership) {
+  // What `member` is to set. Gives up as soon as a rank is gone.
+  std::string get(const std::string& key, const std::string& member, Membership& membership) {
     for (;;) {
       const milliseconds left = remaining();
       if (auto value = store_->wait_for(key, std::min(left, milliseconds(200)))) return *std::move(value);
       if (membership.ended()) throw CommError("connecting: {}", membership.reason());
-      if (left <= milliseconds(1))
-        throw CommError("connecting: key '{}' did not appear in store {}", key, store_->description());
+      if (left <= milliseconds(1)) throw CommError("connecting: {}", membership.end_late(member));
     }
   }
 
@@ -104,18 +103,18 @@ class Connector {
     const int size = group.size();
     const int64_t bytes = WindowCommunicator::region_bytes(size);
     const int num_here = static_cast<int>(std::ranges::count(roster_, self().host_key, &Member::host_key));
-    const bool first = group.rank == 0;
-    const std::string key = prefix + "shm", opened_key = prefix + "opened",
-                      all_opened_key = prefix + "all_opened";
+    const std::string key = prefix + "shm";
+    const auto opened_key = [&](int rank) { return fmt::format("{}opened/{}", prefix, rank); };
     std::shared_ptr<SharedRegion> region;
-    if (first) {
+    if (group.rank == 0) {
       region = SharedRegion::create(bytes);
       store_->set(key, region->ticket());
-      get(all_opened_key, *membership);
+      for (int rank = 1; rank < size; ++rank)
+        get(opened_key(rank), group.names[static_cast<size_t>(rank)], *membership);
       region->close_ticket();
     } else {
-      region = SharedRegion::open(get(key, *membership), bytes);
-      if (store_->add(opened_key, 1) == size - 1) store_->set(all_opened_key, "");
+      region = SharedRegion::open(get(key, group.names[0], *membership), bytes);
+      store_->set(opened_key(group.rank), "");
     }
     return std::make_unique<WindowCommunicator>(std::move(group), membership, std::move(region),
                                                 spin_time_us(num_here), "shared memory");

@@ -218,7 +218,8 @@ TEST(Connect, APortInUseAndAnAbsentMasterAreOneLineEach) {
     return "no error";
   });
   const std::string message = one.outcome();
-  EXPECT_TRUE(message.starts_with(fmt::format("store tcp 127.0.0.1:{}: not reached", port))) << message;
+  EXPECT_TRUE(message.starts_with(fmt::format("store tcp 127.0.0.1:{} of rank 0: not reached", port)))
+      << message;
   EXPECT_EQ(message.find('\n'), std::string::npos);
 }
 

@@ -5,6 +5,7 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <optional>
@@ -23,10 +24,12 @@ constexpr int64_t kStagingBytes = 8 << 20;  // two rounds of pieces from all oth
 // Gloo's view of our store. It gives up as soon as the world has ended.
 class Rendezvous final : public gloo::rendezvous::Store {
  public:
-  Rendezvous(tandem::Store& store, std::string prefix, const Membership& membership, milliseconds timeout)
+  Rendezvous(tandem::Store& store, std::string prefix, Membership& membership, const Group& group,
+             milliseconds timeout)
       : store_(store),
         prefix_(std::move(prefix)),
         membership_(membership),
+        group_(group),
         deadline_(Clock::now() + timeout) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
@@ -37,8 +40,7 @@ class Rendezvous final : public gloo::rendezvous::Store {
       if (const auto value = store_.try_get(prefix_ + key))
         return std::vector<char>(value->begin(), value->end());
       if (membership_.ended()) throw CommError("{}", membership_.reason());
-      if (Clock::now() > deadline_)
-        throw CommError("store {}: key '{}{}' did not appear", store_.description(), prefix_, key);
+      if (Clock::now() > deadline_) throw CommError("connecting: {}", membership_.end_late(owner_of(key)));
       std::this_thread::sleep_for(pause);
     }
   }
@@ -48,9 +50,17 @@ class Rendezvous final : public gloo::rendezvous::Store {
   void wait(const std::vector<std::string>& keys, const milliseconds&) override { wait(keys); }
 
  private:
+  // Each rank's addresses are under its number.
+  std::string owner_of(const std::string& key) const {
+    size_t rank = group_.names.size();
+    std::from_chars(key.data(), key.data() + key.size(), rank);
+    return rank < group_.names.size() ? group_.names[rank] : fmt::format("who sets key '{}'", key);
+  }
+
   tandem::Store& store_;
   const std::string prefix_;
-  const Membership& membership_;
+  Membership& membership_;
+  const Group& group_;
   const Clock::time_point deadline_;
 };
 
@@ -154,13 +164,14 @@ GlooCommunicator::GlooCommunicator(Group group, std::shared_ptr<Membership> memb
       received_(static_cast<size_t>(size())) {
   auto context = std::make_shared<gloo::rendezvous::Context>(rank(), size());
   context->setTimeout(std::max(connect_timeout / 5, milliseconds(1)));  // Gloo waits five times as long
-  Rendezvous rendezvous(store, prefix, *membership_, connect_timeout);
+  Rendezvous rendezvous(store, prefix, *membership_, group_, connect_timeout);
   try {
     context->connectFullMesh(rendezvous, device);
   } catch (const CommError&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string reason = membership_->awaited_reason();
+    std::string reason = membership_->awaited_reason();
+    if (reason.empty()) reason = membership_->silent_ranks();
     throw CommError("gloo ({} axis): the ranks cannot connect with each other: {}", group_.axis,
                     reason.empty() ? error.what() : reason);
   }

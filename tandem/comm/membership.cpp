@@ -9,6 +9,11 @@ std::string Membership::end(const std::string& reason) {
   return this->reason();
 }
 
+std::string Membership::end_late(const std::string& who) {
+  const std::string silent = silent_ranks();
+  return end(silent.empty() ? who + " was there, but did not go on in time" : silent);
+}
+
 std::string Membership::reason() const {
   std::lock_guard lock(mutex_);
   return reason_;

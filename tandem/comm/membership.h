@@ -29,6 +29,9 @@ class Membership {
 
   // Returns the reason that won, which is an earlier one where there is one.
   std::string end(const std::string& reason);
+  // Ends it because somebody, waited for by this rank while connecting, did not come: a rank that gives no
+  // sign of life is to blame, if there is one, or else `who`.
+  std::string end_late(const std::string& who);
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   std::string reason() const;
 

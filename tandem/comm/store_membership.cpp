@@ -21,8 +21,8 @@ StoreMembership::StoreMembership(const std::string& host, int port, std::string 
     : key_(std::move(key)),
       rank_(rank),
       names_(std::move(names)),
-      questions_(host, port, false, connect_timeout, kPatience),
-      lifeline_(host, port, false, connect_timeout) {
+      questions_(host, port, false, connect_timeout, kPatience, names_[0]),
+      lifeline_(host, port, false, connect_timeout, TcpStore::kPatience, names_[0]) {
   const std::string& name = names_[static_cast<size_t>(rank)];
   lifeline_.open_lifeline(name, key_, fmt::format("{} is gone; its own output says why", name));
   thread_ = std::jthread([this] { watch(); });

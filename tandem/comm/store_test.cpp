@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "tandem/base/error.h"
+#include "tandem/base/system.h"
 #include "tandem/comm/ranks_test.h"
 #include "tandem/comm/tcp_store.h"
 
@@ -172,6 +173,34 @@ TEST(TcpStore, SaysWhenItGoesDown) {
   served.reset();
   const std::string message = message_of([&] { client.set("a", "c"); });
   EXPECT_NE(message.find("is down"), std::string::npos) << message;
+}
+
+TEST(TcpStore, SaysWhoseItIsWhenItGoesDown) {
+  auto served = std::make_unique<TcpStore>("127.0.0.1", 0, true, seconds(5));
+  TcpStore client("127.0.0.1", served->port(), false, seconds(5), seconds(5), "rank 0");
+  const std::string name = "store tcp 127.0.0.1:" + std::to_string(served->port()) + " of rank 0: is down";
+  served.reset();
+  const std::string message = message_of([&] { client.set("a", "c"); });
+  EXPECT_TRUE(message.starts_with(name)) << message;
+}
+
+// A machine's own name often leads to loopback only, which is not where others look for it.
+TEST(TcpStore, UnderTheMachinesNameItIsReachedFromElsewhere) {
+  std::string problem;
+  const Deadline deadline = std::chrono::steady_clock::now() + seconds(5);
+  const auto is_reached = [&](const std::string& served_at) {
+    const TcpStore served(served_at, 0, true, seconds(5));
+    return connect_once("127.0.0.3", served.port(), deadline, &problem).open();
+  };
+  EXPECT_FALSE(is_reached("127.0.0.1"));
+  EXPECT_FALSE(is_reached("localhost"));
+  try {
+    const TcpStore probe(hostname(), 0, true, seconds(5));
+    if (!probe.server_address().starts_with("127.")) GTEST_SKIP() << "the name leads elsewhere";
+  } catch (const CommError&) {
+    GTEST_SKIP() << "the machine's name leads nowhere";
+  }
+  EXPECT_TRUE(is_reached(hostname()));
 }
 
 TEST(TcpStore, OtherProgramsDoNotDisturbIt) {

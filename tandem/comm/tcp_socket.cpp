@@ -72,6 +72,18 @@ int bind_and_listen(const addrinfo& address) {
   return -1;
 }
 
+bool is_loopback(const addrinfo& address) {
+  if (address.ai_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address.ai_addr)->sin_addr.s_addr) >> 24 == 127;
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address.ai_addr)->sin6_addr);
+}
+
+// Not so a machine's own name that leads to loopback there (Debian's installer puts 127.0.1.1 into
+// /etc/hosts): other machines mean it by another address.
+bool means_loopback(const std::string& host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
 template <typename GetName>
 std::string address_text(const Socket& socket, GetName get_name, int* port) {
   sockaddr_storage address{};
@@ -143,6 +155,7 @@ Socket listen_at(const std::string& host, int port) {
   int fd = -1;
   int error = EADDRNOTAVAIL;
   for (const addrinfo* address = own.get(); address && fd < 0; address = address->ai_next) {
+    if (is_loopback(*address) && !means_loopback(host)) continue;
     fd = bind_and_listen(*address);
     if (fd < 0 && errno != EADDRNOTAVAIL) error = errno;
   }

@@ -18,8 +18,9 @@ std::string problem_text() { return errno == 0 ? "it closed the connection" : st
 }  // namespace
 
 TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_timeout,
-                   milliseconds patience)
+                   milliseconds patience, const std::string& owner)
     : host_(std::move(host)),
+      owner_(owner.empty() ? "" : " of " + owner),
       server_(serve ? std::make_unique<TcpStoreServer>(host_, port) : nullptr),
       port_(serve ? server_->port() : port),
       patience_(patience) {
@@ -47,7 +48,7 @@ TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_
 
 TcpStore::~TcpStore() = default;
 
-std::string TcpStore::description() const { return fmt::format("tcp {}:{}", host_, port_); }
+std::string TcpStore::description() const { return fmt::format("tcp {}:{}{}", host_, port_, owner_); }
 
 void TcpStore::fail(const std::string& problem) const {
   throw CommError("store {}: {}", description(), problem);

@@ -11,10 +11,13 @@ namespace tandem {
 
 class TcpStore final : public Store {
  public:
+  static constexpr std::chrono::milliseconds kPatience{20000};
+
   // `serve`: this process answers at host:port, on a free port where it is 0. Waits for the server to
-  // appear. Every request but get is answered within `patience`, or the store counts as down.
+  // appear. Every request but get is answered within `patience`, or the store counts as down. `owner` is whom
+  // to look at then, for the description.
   TcpStore(std::string host, int port, bool serve, std::chrono::milliseconds connect_timeout,
-           std::chrono::milliseconds patience = std::chrono::seconds(20));
+           std::chrono::milliseconds patience = kPatience, const std::string& owner = {});
   ~TcpStore() override;
 
   void set(const std::string& key, const std::string& value) override;
@@ -50,7 +53,7 @@ class TcpStore final : public Store {
                                                    Deadline deadline);
   [[noreturn]] void fail(const std::string& problem) const;
 
-  const std::string host_;
+  const std::string host_, owner_;
   std::unique_ptr<TcpStoreServer> server_;
   int port_;
   const std::chrono::milliseconds patience_;

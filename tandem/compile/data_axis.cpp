@@ -98,13 +98,15 @@ class DataAxis {
   }
 
   // Each unit is gathered when the one before it begins, so that it is there when its turn comes. What lies
-  // outside blocks stays from forward to backward: its last use is followed by its first one.
+  // outside blocks stays from forward to backward, where its last use is followed by its first one; between
+  // the two passes of a pipeline's micro-batch it would stay for each micro-batch that is under way.
   void plan_gathers() {
     if (!is_gathered()) return;
     plan_phase(forward_uses_, Phase::Forward);
     std::map<size_t, int32_t> again;
     for (const auto& [unit, id] : backward_uses_) {
-      if (layout_.units()[unit].block != kNoBlock || !forward_uses_.contains(unit)) again[unit] = id;
+      const bool stays = layout_.units()[unit].block == kNoBlock && !options_.in_pipeline;
+      if (!stays || !forward_uses_.contains(unit)) again[unit] = id;
     }
     plan_phase(again, Phase::Backward);
   }

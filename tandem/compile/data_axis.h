@@ -28,6 +28,7 @@ struct DataAxisOptions {
   bool accumulates = false;      // several passes make a step
   bool once = false;             // the last of them reduces what all have added up
   DType reduce = DType::F32;     // in which gradients travel; they are summed in fp32
+  bool in_pipeline = false;      // forward and backward of a micro-batch lie apart
   bool offload_weights = false;  // weights live in host memory and are copied in for each use
   bool offload_optimizer = false;
 };

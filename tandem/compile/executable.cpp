@@ -96,6 +96,19 @@ nlohmann::json to_json(const Executable& executable) {
           {"commands", commands}};
 }
 
+namespace {
+
+// In the order in which a step runs them; those it does not have are left out.
+nlohmann::json executables_json(const CompiledStep& step) {
+  nlohmann::json list = {to_json(step.pass), to_json(step.update), to_json(step.eval)};
+  for (const Executable* extra : {&step.last_pass, &step.gather}) {
+    if (!extra->commands.empty()) list.push_back(to_json(*extra));
+  }
+  return list;
+}
+
+}  // namespace
+
 nlohmann::json to_json(const CompiledStep& step) {
   nlohmann::json arenas = nlohmann::json::object(), persistents = nlohmann::json::object();
   for (int i = 0; i < kNumArenas; ++i) arenas[std::string(kArenaNames[i])] = step.sizes[i];
@@ -112,7 +125,7 @@ nlohmann::json to_json(const CompiledStep& step) {
             {"pipeline", step.position.shape.pipeline},
             {"rank", step.position.rank()}}},
           {"persistents", persistents},
-          {"executables", {to_json(step.pass), to_json(step.update), to_json(step.eval)}}};
+          {"executables", executables_json(step)}};
 }
 
 std::string print(const Executable& executable) {

@@ -229,7 +229,8 @@ TEST(Inference, ReadsRunningStatisticsAndDropsTheLossWhereLogitsAreWanted) {
 
 TEST(UpdateGraph, DecaysMatricesOnlyAndKeepsMastersForHalfPrecision) {
   const Graph pass = differentiate(apply_precision(parse_graph(kLinearModel), {.storage = DType::BF16}));
-  const Graph update = build_update(pass, {OptimizerKind::AdamW, {.storage = DType::BF16}, {"w", "b"}, {}});
+  const Graph update =
+      build_update(pass, {OptimizerKind::AdamW, {.storage = DType::BF16}, {"w", "b"}, {}, {}});
   verify(update, "update");
   const Node& adamw = update.nodes().back();
   EXPECT_EQ(adamw.op, Op::AdamW);

@@ -76,6 +76,7 @@ DataAxisOptions data_options(const ParallelOptions& parallel) {
           .accumulates = parallel.micro_batches > 1,
           .once = parallel.reduce_once,
           .reduce = parallel.reduce,
+          .in_pipeline = parallel.at.shape.pipeline > 1,
           .offload_weights = parallel.offload_weights,
           .offload_optimizer = parallel.offload_optimizer};
 }
@@ -150,12 +151,18 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
     draft.differentiated.push_back(passes.run(
         "differentiate", [&] { return differentiate(typed, options.precision.gradients, split_tied); }));
   }
-  UpdateOptions update{options.optimizer, options.precision, {}, {}};
+  UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
   for (const Node& node : forward.nodes()) {
     if (node.op != Op::Param) continue;
     update.slots.push_back(node.name);
     const std::string apart = fmt::format("grad:{}{}", node.name, kEmbeddingPart);
     if (draft.differentiated.front().find(apart).valid()) update.split.push_back(node.name);
+  }
+  for (const Graph& typed : draft.typed) {
+    for (const Node& node : typed.nodes()) {
+      if (node.op != Op::BatchNorm) continue;
+      for (size_t i : {3, 4}) update.running.push_back(typed.node(node.inputs[i].node));
+    }
   }
   if (parallel.in_units()) {
     draft.layout = layout_units(forward, draft.typed, options);
@@ -255,23 +262,14 @@ CompiledStep assemble(const PassRunner& passes, const Draft& draft, const Recomp
 CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   const PassRunner passes(options);
   const Draft draft = draft_step(passes, forward, options);
-  const std::vector<Recompute> choices = options.recompute.kind == RecomputeKind::Auto
-                                             ? recompute_candidates(num_blocks(draft.differentiated.back()))
-                                             : std::vector<Recompute>{options.recompute};
-  CompiledStep best;
-  for (const Recompute& choice : choices) {
-    CompiledStep step = assemble(passes, draft, choice, options);
-    const bool smaller = best.pass.commands.empty() || total_bytes(step.sizes) < total_bytes(best.sizes);
-    if (smaller) best = std::move(step);
-    if (options.limit == 0 || total_bytes(best.sizes) <= options.limit) break;
-  }
-  best.model_flops = 3 * forward_model_flops(forward);
-  best.num_params = count_params(forward);
+  CompiledStep step = assemble(passes, draft, options.recompute, options);
+  step.model_flops = 3 * forward_model_flops(forward);
+  step.num_params = count_params(forward);
   for (const Node& node : forward.nodes()) {
     if (node.op == Op::Param || node.op == Op::State)
-      best.tensors.push_back({node.name, node.outputs[0].shape, node.op == Op::Param});
+      step.tensors.push_back({node.name, node.outputs[0].shape, node.op == Op::Param});
   }
-  return best;
+  return step;
 }
 
 CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output) {

@@ -43,13 +43,12 @@ struct CompileOptions {
   FuseOptions fuse;
   bool fuse_enabled = true;
   int ranks_here = 1;      // that share this machine's memory
-  int64_t limit = 0;       // bytes for all arenas, which `auto` recompute must meet; 0 = none
   int64_t host_bytes = 0;  // what the data loader and checkpoints ask for, at the end of the host arena
   ChooseKernel choose;
   std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;  // may be empty
 };
 
-// Never throws for a plan over the limit: `auto` then returns its smallest, and the caller decides.
+// Recomputation must have been chosen: `auto` weighs all ranks of a mesh, which the caller knows.
 CompiledStep compile_step(const Graph& forward, const CompileOptions& options);
 
 // Forward only (the executable `eval`): ending in the loss, for evaluation, or in the logits, for sampling.

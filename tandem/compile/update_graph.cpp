@@ -95,6 +95,7 @@ class UnitUpdate {
     for (const Unit& unit : layout_.units()) gradients_.push_back(reduced(unit));
     for (size_t u = 0; u < layout_.units().size(); ++u) count_pieces(layout_.units()[u], gradients_[u]);
     builder_.finish_norm(layout_.position().shape.world());
+    for (const Node& state : options_.running) average(state);
     // Gathers run beside the optimizer: the next unit's starts before the last one's are used.
     for (size_t u = 0; u < layout_.units().size(); ++u) spread_gradients(layout_.units()[u], gradients_[u]);
     for (size_t u = 0; u < layout_.units().size(); ++u) update(layout_.units()[u], gradients_[u]);
@@ -203,6 +204,17 @@ class UnitUpdate {
     if (!g.in_whole) clear(g.flat, unit);
     g.flat = whole;
     g.range = layout_.whole(unit);
+  }
+
+  void average(const Node& state) {
+    const int size = layout_.ranks();
+    if (size == 1) return;
+    Node leaf = state;
+    leaf.phase = Phase::Update;
+    const Value sum = builder_.emit(Op::AllReduce, {graph_.add(std::move(leaf))},
+                                    {{"axis", "data"}, {"size", int64_t{size}}}, state.block);
+    const Value mean = builder_.emit(Op::Scale, {sum}, {{"factor", 1.0 / size}}, state.block);
+    builder_.emit(Op::Copy, {mean, sum}, {{"to", "device"}}, state.block);
   }
 
   void clear(Value flat, const Unit& unit) {

@@ -24,6 +24,9 @@ struct UpdateOptions {
   std::vector<std::string> slots;  // all parameters of the model, whoever holds them, in order
   std::vector<std::string>
       split;  // those with an accumulator of their own for the embedding (kEmbeddingPart)
+  // Running statistics that each rank of the data axis has made of its own micro-batches: their means are
+  // kept.
+  std::vector<Node> running;
 };
 
 // On one rank: from the parameters and gradient states of a differentiated graph. Weight decay applies to

@@ -99,10 +99,10 @@ struct ParallelConfig {
   int64_t tensor = 1;
   int64_t pipeline = 1;
   PipelineSchedule schedule = PipelineSchedule::OneFOneB;
-  int64_t chunks = 1;                    // parts of the model a pipeline rank holds; interleaved: 2 or more
+  int64_t chunks = 1;                      // parts of the model a pipeline rank holds; interleaved: 2 or more
   GradientSync sync = GradientSync::Pass;  // when gradients are reduced
-  ReduceType reduce = ReduceType::Fp32;  // how gradients travel; they are summed in fp32
-  double timeout = 300;                  // seconds a collective may wait for its peers
+  ReduceType reduce = ReduceType::Fp32;    // how gradients travel; they are summed in fp32
+  double timeout = 300;                    // seconds a collective may wait for its peers
   bool operator==(const ParallelConfig&) const = default;
 };
 

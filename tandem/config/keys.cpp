@@ -105,7 +105,8 @@ std::vector<Key> make_keys() {
       KEY(parallel.pipeline, at_least(1), "ranks on the pipeline axis"),
       KEY(parallel.schedule, any(), "order of forward and backward passes on the pipeline axis"),
       KEY(parallel.chunks, at_least(1), "parts of the model on each pipeline rank; interleaved: 2 or more"),
-      KEY(parallel.sync, any(), "reduce gradients after every pass, or once a step (ddp, zero1: less traffic)"),
+      KEY(parallel.sync, any(),
+          "reduce gradients after every pass, or once a step (ddp, zero1: less traffic)"),
       KEY(parallel.reduce, any(), "type in which gradients travel between ranks; sums are made in fp32"),
       KEY(parallel.timeout, positive(), "seconds a rank waits for another before it gives up"),
 

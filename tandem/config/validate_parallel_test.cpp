@@ -150,10 +150,12 @@ TEST(ValidateParallel, SyncsTheNormsOfResnetOnly) {
 }
 
 TEST(ValidateParallel, ReducesOnceAStepOnlyWhereTheWholeGradientIsKept) {
-  EXPECT_EQ(rejection("parallel: {strategy: zero1, data: 2, sync: step}\ntrain: {batch: 32, micro_batch: 4}"), "");
-  EXPECT_EQ(rejection("parallel: {strategy: fsdp, data: 2, sync: step}\ntrain: {batch: 32, micro_batch: 4}"),
-            "run.yaml:1: parallel.strategy fsdp keeps only its part of a gradient and reduces after every pass; "
-            "use parallel.sync = pass, or parallel.strategy = zero1");
+  EXPECT_EQ(rejection("parallel: {strategy: zero1, data: 2, sync: step}\ntrain: {batch: 32, micro_batch: 4}"),
+            "");
+  EXPECT_EQ(
+      rejection("parallel: {strategy: fsdp, data: 2, sync: step}\ntrain: {batch: 32, micro_batch: 4}"),
+      "run.yaml:1: parallel.strategy fsdp keeps only its part of a gradient and reduces after every pass; "
+      "use parallel.sync = pass, or parallel.strategy = zero1");
   EXPECT_EQ(rejection("parallel: {pipeline: 2, sync: step}"),
             "run.yaml:1: a pipeline reduces after every pass; use parallel.sync = pass");
 }

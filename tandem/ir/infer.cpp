@@ -111,8 +111,7 @@ class Infer {
       case Op::CrossEntropyGrad: return check_loss(0, 1), Types{in_[0], {DType::F64, Shape({2})}};
       case Op::LinearCrossEntropy: return {{DType::F64, Shape({2})}};
       case Op::LinearCrossEntropyGrad: return {in_[0], {DType::F64, Shape({2})}, in_[4]};
-      case Op::VocabParts:
-        return check_loss(0, 1), Types{{DType::F32, Shape({in_[0].shape.rows(), 4})}};
+      case Op::VocabParts: return check_loss(0, 1), Types{{DType::F32, Shape({in_[0].shape.rows(), 4})}};
       case Op::VocabLoss:
         require(in_[0].shape == Shape({attr("size") * in_[1].shape.elems(), 4}),
                 "{} is not {} parts for {} targets", shape(0), attr("size"), in_[1].shape.elems());

@@ -44,8 +44,8 @@ enum class Op : uint8_t {
   BatchNormGradStats,  // dy, x, mean, rstd, acc_dgamma, acc_dbeta
                        //   -> sums f32[2,C] = (sum of dy, sum of dy * normalised x), dgamma!, dbeta!
   BatchNormGradApply,  // dy, x, gamma, mean, rstd, sums[2,C] {size} -> dx    sums over all ranks' rows
-  GroupNorm,       // x[B,H,W,C], gamma, beta {eps, groups} -> y, mean[B*groups], rstd[B*groups]
-  GroupNormGrad,   // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta {groups} -> dx, dgamma!, dbeta!
+  GroupNorm,           // x[B,H,W,C], gamma, beta {eps, groups} -> y, mean[B*groups], rstd[B*groups]
+  GroupNormGrad,       // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta {groups} -> dx, dgamma!, dbeta!
 
   // --- attention (packed qkv: [B, T, (heads + 2 kv_heads) * head_dim], query heads first) -------
   Rope,           // qkv {heads, kv_heads, theta} -> qkv!    rotate-half on queries and keys, position = t

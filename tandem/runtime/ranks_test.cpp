@@ -140,7 +140,8 @@ TEST(Ranks, ReducingOnceAStepGivesTheSameBitsForDdpAndZero1) {
   const Weights every = train({.data = 2}, Strategy::Ddp, Precision::Fp32,
                               [](ParallelOptions& parallel) { parallel.micro_batches = 3; });
   for (const auto& [name, values] : every) {
-    for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], ddp.at(name)[i], 1e-5) << name << " " << i;
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], ddp.at(name)[i], 1e-5) << name << " " << i;
   }
 }
 

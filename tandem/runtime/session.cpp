@@ -186,11 +186,6 @@ std::span<std::byte> Session::buffer(const Persistent& persistent) const {
   return {address(persistent.slice), static_cast<size_t>(persistent.slice.type.bytes())};
 }
 
-void Session::zero_gradients() {
-  const HostArena& arena = arenas_[static_cast<size_t>(Arena::Gradients)];
-  if (arena.bytes() > 0) std::memset(arena.data(), 0, static_cast<size_t>(arena.bytes()));
-}
-
 void Session::initialize(uint64_t seed) {
   for (const Persistent& item : step_.persistents) {
     const std::span<std::byte> bytes = buffer(item);

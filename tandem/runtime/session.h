@@ -55,7 +55,6 @@ class Session {
   // they depend on nothing else. Weights with an fp32 master are rounded from it. All ranks call these
   // together.
   void initialize(uint64_t seed);
-  void zero_gradients();
   void refresh_weights();  // weights = round(master), after masters were loaded
 
   void observe(CommandObserver observer) { observer_ = std::move(observer); }

@@ -1,7 +1,9 @@
 #include "tandem/train/compile_config.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "tandem/compile/recompute.h"
 #include "tandem/data/loader.h"
 #include "tandem/runtime/session.h"
 #include "tandem/train/model_state.h"
@@ -53,20 +55,55 @@ HostLayout host_layout(const Config& config, const CompiledStep& step) {
   return layout;
 }
 
+std::vector<MeshPosition> rank_kinds(const MeshShape& mesh) {
+  std::vector<MeshPosition> kinds;
+  for (int pipeline = 0; pipeline < mesh.pipeline; ++pipeline) {
+    for (int tensor = 0; tensor < std::min(mesh.tensor, 2); ++tensor)
+      kinds.push_back({mesh, 0, tensor, pipeline});
+  }
+  return kinds;
+}
+
+namespace {
+
+CompiledStep compile_as_chosen(const Config& config, const CompileOptions& options, const Graph& forward) {
+  CompiledStep step = compile_step(forward, options);
+  step.sizes[static_cast<size_t>(Arena::Host)] += host_layout(config, step).total();
+  return step;
+}
+
+// The cheapest recomputation with which every rank fits. Each rank finds the same one: recomputation repeats
+// collectives, so they must all make the same choice.
+Recompute resolve_auto(const Config& config, const CompileOptions& options, const Graph& forward) {
+  constexpr int64_t kStagingDiffers = 16 << 10;  // along the data axis
+  const int64_t limit =
+      memory_limit(config, options.ranks_here) - (options.parallel.at.shape.data > 1 ? kStagingDiffers : 0);
+  Recompute smallest;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Recompute& choice : recompute_candidates(num_blocks(forward))) {
+    int64_t need = 0;
+    for (const MeshPosition& at : rank_kinds(options.parallel.at.shape)) {
+      CompileOptions other = options;
+      other.parallel.at = at;
+      other.recompute = choice;
+      other.observe = nullptr;
+      need = std::max(need, total_bytes(compile_as_chosen(config, other, forward).sizes));
+      if (need > limit && need >= least) break;
+    }
+    if (need <= limit) return choice;
+    if (need < least) smallest = choice;
+    least = std::min(least, need);
+  }
+  return smallest;
+}
+
+}  // namespace
+
 CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model) {
   const Graph forward = model(config.model, config.train.micro_batch);
-  if (options.recompute.kind != RecomputeKind::Auto) {
-    CompiledStep step = compile_step(forward, options);
-    step.sizes[static_cast<size_t>(Arena::Host)] += host_layout(config, step).total();
-    return step;
-  }
-  // What `auto` must fit includes the host arena, whose size no recomputation changes.
-  CompileOptions plain = options;
-  plain.recompute = {};
-  plain.observe = nullptr;
-  options.host_bytes = host_layout(config, compile_step(forward, plain)).total();
-  options.limit = memory_limit(config, options.ranks_here);
-  return compile_step(forward, options);
+  if (options.recompute.kind == RecomputeKind::Auto)
+    options.recompute = resolve_auto(config, options, forward);
+  return compile_as_chosen(config, options, forward);
 }
 
 }  // namespace tandem

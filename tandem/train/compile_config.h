@@ -1,6 +1,8 @@
 // From a config to a compiled step on a backend: the one function that `plan`, `profile` and `train` share.
 #pragma once
 
+#include <vector>
+
 #include "tandem/compile/pipeline.h"
 #include "tandem/config/config.h"
 #include "tandem/models/model.h"
@@ -16,6 +18,10 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                                int ranks_here = 1);
 CompiledStep compile_config(const Config& config, CompileOptions options,
                             const BuildModel& model = build_model);
+
+// Ranks that between them are like every rank of a mesh: stages differ, tensor rank 0 holds more than the
+// others, and along the data axis ranks differ only by what they stage for checkpoints, a few cache lines.
+std::vector<MeshPosition> rank_kinds(const MeshShape& mesh);
 
 // How the host arena is divided: prefetch rings of the loaders, then the staging copy of the state from
 // which asynchronous checkpoints are written.

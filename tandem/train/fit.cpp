@@ -35,7 +35,8 @@ class Search {
     }
   }
 
-  int64_t smallest() const { return least(sizes_.back()); }
+  int64_t smallest() const { return least(smallest_micro_batch()); }
+  int64_t smallest_micro_batch() const { return sizes_.back(); }
 
   struct Change {
     std::string flags;  // "--set memory.recompute=full"
@@ -65,10 +66,17 @@ class Search {
     Config config = config_;
     config.train.micro_batch = size;
     config.memory.recompute = choice;
-    const CompiledStep step =
-        compile_config(config, compile_options(config, backend_, at_, ranks_here_), model_);
-    const int64_t total = total_bytes(step.sizes);
-    return {total, total - host_layout(config, step).staging};
+    std::vector<MeshPosition> ranks = rank_kinds(at_.shape);
+    ranks.push_back(at_);
+    Need most{0, 0};  // of all ranks: what is named must work on each
+    for (const MeshPosition& rank : ranks) {
+      const CompiledStep step =
+          compile_config(config, compile_options(config, backend_, rank, ranks_here_), model_);
+      const int64_t total = total_bytes(step.sizes);
+      most.async = std::max(most.async, total);
+      most.sync = std::max(most.sync, total - host_layout(config, step).staging);
+    }
+    return most;
   }
 
   std::string flags(int64_t size, const Recompute& choice, bool async) const {
@@ -107,9 +115,10 @@ void require_fit(const Config& config, const Backend& backend, const CompiledSte
                     format_bytes(change->bytes));
   }
   throw PlanError(
-      "memory: the plan needs {} but {} is {}; recomputation and micro-batches of 1 still need {}: use a "
-      "smaller model, precision=bf16 or more memory",
-      format_bytes(needed), source, format_bytes(limit), format_bytes(search.smallest()));
+      "memory: the plan needs {} but {} is {}; recomputation and micro-batches of {} still need {}: use a "
+      "smaller model, precision=bf16, parallel.strategy=fsdp on more ranks, or more memory",
+      format_bytes(needed), source, format_bytes(limit), search.smallest_micro_batch(),
+      format_bytes(search.smallest()));
 }
 
 }  // namespace tandem

@@ -3,7 +3,7 @@ it stood."""
 
 import ranks
 import tandem_run
-from ranks import GPT2, LLAMA, RanksTest, config, mesh, num_processes
+from ranks import GPT2, LLAMA, RESNET, RanksTest, config, mesh, num_processes
 
 LAYOUTS = {
     "one": mesh(),
@@ -66,6 +66,18 @@ class AnyToAny(RanksTest):
 
     def test_master_weights_go_on_too(self):
         self.check(LLAMA, "bf16", ("one", "fsdp-4", "2-2-2"), ("ddp-4", "tensor-2-data-2", "2-2-2"))
+
+    def test_running_statistics_are_those_of_all_ranks(self):
+        # Each rank has normalised its own micro-batches; evaluation and what is saved must not depend on which.
+        for parallel in (mesh("ddp", data=2), mesh("zero1", data=2, pipeline=2)):
+            with self.subTest(parallel=parallel):
+                content = config({**RESNET, "norm": "batch"}, parallel=parallel, checkpoint={"every": SAVED},
+                                 train={"steps": STEPS, "batch": 8, "micro_batch": 2, "eval_every": 1, "lr": 0.05})
+                name = f"pipeline-{parallel['pipeline']}"
+                whole = self.train(content, f"whole-{name}")
+                went_on = self.train(content, f"went-on-{name}", "--resume-from-checkpoint",
+                                     tandem_run.checkpoint(whole, SAVED))
+                self.assertEqual(tandem_run.read_metrics(whole)[SAVED:], tandem_run.read_metrics(went_on))
 
     def test_offloaded_state_and_other_schedules(self):
         content = self.content(LLAMA, "bf16", "pipeline-2-fsdp-2")

@@ -154,7 +154,7 @@ class NodesTest(ranks.RanksTest):
         try:
             cls.network = Network(cls.num_nodes)
         except OSError as error:
-            raise unittest.SkipTest(f"network namespaces cannot be made here, as root they could: {error}") from error
+            raise unittest.SkipTest(f"network namespaces cannot be made here (root can): {error}") from error
         cls.addClassCleanup(cls.network.close)
         if not shutil.which("etcd"):
             raise unittest.SkipTest("etcd not found (package etcd-server)")

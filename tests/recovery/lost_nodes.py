@@ -70,8 +70,9 @@ class LostNodes(network.NodesTest, kill.StoppedRuns):
             self.network.nodes[number].join(inside)
         share = num_ranks // self.num_nodes
         there = set(range(number * share, (number + 1) * share))
+        elsewhere = set(range(num_ranks)) - there
         with self.subTest(node=number, inside=inside):
-            return any([self.blames(agents.log(rank), ends[rank], set(range(num_ranks)) - there if rank in there else there)
+            return any([self.blames(agents.log(rank), ends[rank], elsewhere if rank in there else there)
                         for rank in range(num_ranks)])
 
     def blames(self, log, attempt, missed):
