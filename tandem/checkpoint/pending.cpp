@@ -162,6 +162,7 @@ std::vector<fs::path> PendingDirectory::await_parts(const std::function<millisec
         missing.push_back(rank);
     }
     if (missing.empty()) break;
+    group_.check_peers();
     const milliseconds limit = patience();
     if (waited.expired(contents.progress, limit)) {
       throw IoError("{}: no part of the checkpoint came, and nothing was written for {}", list_ranks(missing),
@@ -185,6 +186,7 @@ void PendingDirectory::await_commit() const {
       if (is_at(target())) break;  // renamed between the two looks
       throw IoError("rank 0: gave up the checkpoint; its log says why");
     }
+    group_.check_peers();
     if (waited.expired(contents.progress, limit))
       throw IoError("rank 0: has not committed the checkpoint, and nothing was written for {}",
                     seconds(limit));

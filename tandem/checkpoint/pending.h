@@ -22,6 +22,7 @@ struct SaveGroup {
   int world_size = 1;
   std::string token;  // the same on every rank and another each time ranks are started; may be empty for one
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for others that show no progress
+  std::function<void()> check_peers = [] {};  // throws where one is known to be lost; asked while waiting
 };
 
 class PendingDirectory {

@@ -101,6 +101,19 @@ TEST_F(Pending, RanksThatSendNothingAreNamed) {
   EXPECT_TRUE(message.starts_with("ranks 1, 3: no part of the checkpoint came")) << message;
 }
 
+TEST_F(Pending, NobodyWaitsOnceARankIsKnownToBeLost) {
+  for (const int number : {0, 1}) {
+    SaveGroup group{number, 3, "t", std::chrono::minutes(10)};
+    group.check_peers = [] { throw CommError("rank 2 is gone"); };
+    const PendingDirectory pending(folder, "step-00000001", group);
+    const auto wait = [&] {
+      number == 0 ? void(pending.await_parts([] { return std::chrono::minutes(10); }))
+                  : pending.await_commit();
+    };
+    EXPECT_EQ(message_of<CommError>(wait), "rank 2 is gone");
+  }
+}
+
 TEST_F(Pending, AFileThatGrowsIsProgress) {
   const auto zero = join(0, 2);
   int looks = 0;

@@ -138,6 +138,7 @@ class Trainer {
     group.world_size = world_.size();
     group.token = fmt::format("{:x}", world_.from_lead(static_cast<int64_t>(now), "save token"));
     group.timeout = std::chrono::milliseconds(static_cast<int64_t>(config_.parallel.timeout * 1e3));
+    group.check_peers = [this] { world_.check(); };
     return group;
   }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/membership.h"
 #include "tandem/config/mesh.h"
 #include "tandem/config/print.h"
 
@@ -76,6 +77,10 @@ void require_same_config(const Config& config, const World& world) {
 }
 
 }  // namespace
+
+void World::check() const {
+  if (comms_.membership && comms_.membership->ended()) throw CommError("{}", comms_.membership->reason());
+}
 
 World join_world(const Config& config) {
   const WorldInfo info = read_world();

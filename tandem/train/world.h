@@ -32,6 +32,8 @@ class World {
   int64_t from_lead(int64_t value, std::string_view label) const;    // rank 0's
   std::string from_lead(const std::string& text, std::string_view label) const;
   void abort(const std::string& reason) const;  // the others need not wait for this rank
+  // Throws CommError where a rank is known to be lost, for waits that are no collective's.
+  void check() const;
 
  private:
   Communicator* world_comm() const { return comms_.get(Axis::World); }
