@@ -216,8 +216,9 @@ TEST_F(SupervisorTest, OtherNodesLearnOfAFailureAndOfASignal) {
   others_ = &node;
   run("[ $RANK = 1 ] && exit 1; sleep 60", 2);
   EXPECT_EQ(1, node.failed_);
-  run("kill -INT $PPID; sleep 60", 1);
-  EXPECT_EQ(SIGINT, node.interrupt_);
+  // Not SIGINT: a shell that is about to start `sleep` minds it only when that has ended.
+  run("kill -TERM $PPID; sleep 60", 1);
+  EXPECT_EQ(SIGTERM, node.interrupt_);
 }
 
 }  // namespace
