@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "tandem/base/shape.h"
+
 namespace tandem {
 
 struct Box {
@@ -17,5 +19,11 @@ struct Box {
   int64_t elems() const { return rows() * cols(); }
   bool operator==(const Box&) const = default;
 };
+
+// All of a tensor; a scalar is [1, 1].
+inline Box whole_box(const Shape& shape) {
+  const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+  return {0, rows, 0, rows == 0 ? 0 : shape.elems() / rows};
+}
 
 }  // namespace tandem

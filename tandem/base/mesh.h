@@ -13,6 +13,7 @@ namespace tandem {
 
 enum class Axis : uint8_t { World, Data, Tensor, Pipeline };
 inline constexpr int kNumAxes = 4;
+inline constexpr Axis kAxes[kNumAxes] = {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline};
 std::string_view axis_name(Axis axis);  // "data"
 Axis parse_axis(std::string_view name);
 

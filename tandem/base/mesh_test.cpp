@@ -18,7 +18,7 @@ TEST(Mesh, GroupsCutTheWorldIntoEqualParts) {
   EXPECT_EQ((std::vector<int>{5, 7}), at.group(Axis::Data));
   EXPECT_EQ((std::vector<int>{1, 5}), at.group(Axis::Pipeline));
   EXPECT_EQ(8u, at.group(Axis::World).size());
-  for (Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+  for (Axis axis : kAxes) {
     EXPECT_EQ(5, at.group(axis)[static_cast<size_t>(at.index(axis))]);
     EXPECT_EQ(axis, parse_axis(axis_name(axis)));
   }

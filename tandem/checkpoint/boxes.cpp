@@ -4,11 +4,6 @@
 
 namespace tandem {
 
-Box whole_box(const Shape& shape) {
-  const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
-  return {0, rows, 0, rows == 0 ? 0 : shape.elems() / rows};
-}
-
 bool contains(const Box& outer, const Box& inner) {
   return inner.row_begin >= outer.row_begin && inner.row_begin <= inner.row_end &&
          inner.row_end <= outer.row_end && inner.col_begin >= outer.col_begin &&

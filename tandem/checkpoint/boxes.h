@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "tandem/base/box.h"
-#include "tandem/base/shape.h"
 
 namespace tandem {
 
-Box whole_box(const Shape& shape);  // a scalar is [1, 1]
 bool contains(const Box& outer, const Box& inner);
 Box intersect(const Box& a, const Box& b);  // of no elements where they do not meet
 std::string to_string(const Box& box);      // "rows 0:4, cols 0:300"

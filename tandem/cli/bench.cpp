@@ -25,7 +25,7 @@ double median(std::vector<double> values) {
 // What this rank sends in one step: as planned, and as its communicators count it.
 nlohmann::json planned_sent(const CompiledStep& step, int64_t accumulation) {
   nlohmann::json sent = nlohmann::json::object();
-  for (Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+  for (Axis axis : kAxes) {
     if (step.position.size(axis) == 1) continue;
     sent[std::string(axis_name(axis))] = sent_per_step(step, axis, accumulation);
   }
@@ -34,7 +34,7 @@ nlohmann::json planned_sent(const CompiledStep& step, int64_t accumulation) {
 
 nlohmann::json counted_sent(const World& world) {
   nlohmann::json sent = nlohmann::json::object();
-  for (Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+  for (Axis axis : kAxes) {
     if (world.at().size(axis) == 1) continue;
     sent[std::string(axis_name(axis))] = world.comms()->get(axis)->counters().bytes_sent;
   }
@@ -44,7 +44,7 @@ nlohmann::json counted_sent(const World& world) {
 // Of all communicators: windows and buffers that are not part of the plan.
 int64_t communicator_bytes(const World& world) {
   int64_t bytes = 0;
-  for (Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+  for (Axis axis : kAxes) {
     if (world.at().size(axis) > 1) bytes += world.comms()->get(axis)->memory_bytes();
   }
   return bytes;

@@ -28,8 +28,6 @@ void check_dump(const std::string& dump) {
                     fmt::join(kPassNames, ", "), nearest(pass, kPassNames));
 }
 
-constexpr Axis kAxes[] = {Axis::Data, Axis::Tensor, Axis::Pipeline, Axis::World};
-
 void print_line(const std::string& line) { std::printf("%s\n", line.c_str()); }
 
 void print_memory(const std::vector<CompiledStep>& ranks) {

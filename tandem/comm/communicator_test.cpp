@@ -272,7 +272,7 @@ TEST(Communicator, EachAxisHasItsOwnRanks) {
   for (const Kind kind : {Kind::Threads, Kind::Shm, Kind::Gloo}) {
     run_threads(kind, shape, [&](int rank, Communicators& own) {
       const MeshPosition position = MeshPosition::of(shape, rank);
-      for (const Axis axis : {Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline}) {
+      for (const Axis axis : kAxes) {
         Communicator& c = *own.get(axis);
         std::vector<double> sum{static_cast<double>(1 << rank)};
         c.all_reduce(std::as_writable_bytes(std::span(sum)), DType::F64, "x");

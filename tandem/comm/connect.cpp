@@ -16,8 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::array<Axis, kNumAxes> kAxes{Axis::World, Axis::Data, Axis::Tensor, Axis::Pipeline};
-
 int num_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);

@@ -38,6 +38,11 @@ struct Communicators {
   std::shared_ptr<Membership> membership;
   std::array<std::unique_ptr<Communicator>, kNumAxes> axes;
   Communicator* get(Axis axis) const { return axes[static_cast<size_t>(axis)].get(); }
+  void abort(const std::string& reason) const {  // of all axes
+    for (const auto& comm : axes) {
+      if (comm) comm->abort(reason);
+    }
+  }
 };
 
 enum class Transport { Auto, Shm, Gloo };  // Auto: shared memory where a group's ranks share a host

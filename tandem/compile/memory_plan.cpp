@@ -160,11 +160,9 @@ void PersistentLayout::add(const Graph& graph) {
     int64_t& size = sizes_[static_cast<size_t>(arena)];
     index_[node.name] = items_.size();
     const Shape& shape = node.outputs[0].shape;
-    const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
-    const Box all{0, rows, 0, rows == 0 ? 0 : shape.elems() / rows};
     items_.push_back({node.name,
                       {arena, size, node.outputs[0]},
-                      {{node.name, shape, all, 0, node.attrs.text("init"), true}}});
+                      {{node.name, shape, whole_box(shape), 0, node.attrs.text("init"), true}}});
     size += align(node.outputs[0].bytes());
   }
 }

@@ -11,11 +11,6 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-Box whole_box(const Shape& shape) {
-  const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
-  return {0, rows, 0, rows == 0 ? 0 : shape.elems() / rows};
-}
-
 UnitParam unit_param(const Node& node) {
   UnitParam param;
   param.name = node.name;

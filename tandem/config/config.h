@@ -4,6 +4,7 @@
 // and what "0 = derived" stands for was filled in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -111,6 +112,10 @@ struct MemoryConfig {
   std::vector<OffloadKind> offload;
   int64_t limit = 0;  // bytes a rank may use; 0 = what the machine has
   bool operator==(const MemoryConfig&) const = default;
+
+  bool offloads(OffloadKind kind) const {
+    return std::find(offload.begin(), offload.end(), kind) != offload.end();
+  }
 };
 
 struct CheckpointConfig {

@@ -107,15 +107,10 @@ void check_pipeline(const ResolvedConfig& resolved) {
   if (parallel.schedule == PipelineSchedule::Interleaved) check_interleaved(resolved);
 }
 
-bool offloads(const Config& config, OffloadKind kind) {
-  return std::find(config.memory.offload.begin(), config.memory.offload.end(), kind) !=
-         config.memory.offload.end();
-}
-
 void check_offload(const ResolvedConfig& resolved) {
   const Config& config = resolved.config;
   const Strategy strategy = config.parallel.strategy;
-  const bool params = offloads(config, OffloadKind::Params);
+  const bool params = config.memory.offloads(OffloadKind::Params);
   if (strategy == Strategy::Dp && !config.memory.offload.empty()) {
     throw ConfigError("{}: parallel.strategy dp offloads nothing; use parallel.strategy = {}",
                       place_of(resolved, "memory.offload"), params ? "fsdp" : "ddp");

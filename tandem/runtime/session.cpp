@@ -127,16 +127,9 @@ void Session::execute(const BoundCommand& item, Stream& stream) {
 void Session::run(const std::vector<BoundCommand>& commands) {
   try {
     run_streams(commands);
-  } catch (...) {
-    abort_peers();  // so that no stream waits for a peer that will not come
+  } catch (const std::exception& error) {
+    if (comms_ != nullptr) comms_->abort(error.what());  // no stream waits for a peer that will not come
     throw;
-  }
-}
-
-void Session::abort_peers() const {
-  if (comms_ == nullptr) return;
-  for (const auto& comm : comms_->axes) {
-    if (comm) comm->abort("this rank failed");
   }
 }
 

@@ -15,15 +15,6 @@ int thread_count(const Config& config, int ranks_here) {
   return config.threads > 0 ? static_cast<int>(config.threads) : std::max(1, num_cores() / ranks_here);
 }
 
-namespace {
-
-bool offloads(const Config& config, OffloadKind kind) {
-  return std::find(config.memory.offload.begin(), config.memory.offload.end(), kind) !=
-         config.memory.offload.end();
-}
-
-}  // namespace
-
 CompileOptions compile_options(const Config& config, const Backend& backend, const MeshPosition& at,
                                int ranks_here) {
   CompileOptions options;
@@ -34,8 +25,8 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .micro_batches = config.accumulation(),
                       .reduce_once = config.parallel.sync == GradientSync::Step,
                       .reduce = config.parallel.reduce == ReduceType::Bf16 ? DType::BF16 : DType::F32,
-                      .offload_weights = offloads(config, OffloadKind::Params),
-                      .offload_optimizer = offloads(config, OffloadKind::Optimizer)};
+                      .offload_weights = config.memory.offloads(OffloadKind::Params),
+                      .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
   options.ranks_here = ranks_here;
   options.precision = precision_policy(config.precision);
   options.optimizer = config.train.optimizer;

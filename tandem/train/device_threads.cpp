@@ -10,9 +10,7 @@ namespace tandem {
 
 ExitCode run_device_threads(const Config& config, const std::function<ExitCode(const World&)>& rank) {
   const MeshShape shape = mesh_shape(config);
-  ConnectOptions options;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallel.timeout * 1e3));
-  std::vector<Communicators> comms = connect_threads(shape, options);
+  std::vector<Communicators> comms = connect_threads(shape, connect_options(config));
   std::vector<World> worlds;
   for (int i = 0; i < shape.world(); ++i)
     worlds.emplace_back(MeshPosition::of(shape, i), std::move(comms[static_cast<size_t>(i)]), shape.world());

@@ -137,7 +137,7 @@ class Trainer {
     group.rank = world_.at().rank();
     group.world_size = world_.size();
     group.token = fmt::format("{:x}", world_.from_lead(static_cast<int64_t>(now), "save token"));
-    group.timeout = std::chrono::milliseconds(static_cast<int64_t>(config_.parallel.timeout * 1e3));
+    group.timeout = connect_options(config_).timeout;
     group.check_peers = [this] { world_.check(); };
     return group;
   }

@@ -35,12 +35,6 @@ std::string World::from_lead(const std::string& text, std::string_view label) co
   return result;
 }
 
-void World::abort(const std::string& reason) const {
-  for (const auto& comm : comms_.axes) {
-    if (comm) comm->abort(reason);
-  }
-}
-
 namespace {
 
 // What may differ between ranks: it changes no number.
@@ -82,6 +76,12 @@ void World::check() const {
   if (comms_.membership && comms_.membership->ended()) throw CommError("{}", comms_.membership->reason());
 }
 
+ConnectOptions connect_options(const Config& config) {
+  ConnectOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallel.timeout * 1e3));
+  return from_environment(options);
+}
+
 World join_world(const Config& config) {
   const WorldInfo info = read_world();
   const MeshShape shape = mesh_shape(config);
@@ -108,9 +108,7 @@ World join_world(const Config& config) {
   }
   if (info.world_size == 1) return {};
   const MeshPosition at = MeshPosition::of(shape, info.rank);
-  ConnectOptions options;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallel.timeout * 1e3));
-  World world(at, connect(info, at, options), info.local_world_size);
+  World world(at, connect(info, at, connect_options(config)), info.local_world_size);
   require_same_config(config, world);
   return world;
 }

@@ -31,7 +31,9 @@ class World {
   bool all(bool mine, std::string_view label) const;                 // true on every rank
   int64_t from_lead(int64_t value, std::string_view label) const;    // rank 0's
   std::string from_lead(const std::string& text, std::string_view label) const;
-  void abort(const std::string& reason) const;  // the others need not wait for this rank
+  void abort(const std::string& reason) const {
+    comms_.abort(reason);
+  }  // the others need not wait for this rank
   // Throws CommError where a rank is known to be lost, for waits that are no collective's.
   void check() const;
 
@@ -42,6 +44,9 @@ class World {
   Communicators comms_;
   int ranks_here_ = 1;
 };
+
+// How long ranks wait for each other, as the config and the environment say.
+ConnectOptions connect_options(const Config& config);
 
 // The world that the environment describes (tandem launch, torchrun, Slurm, Open MPI). Throws ConfigError
 // where its size is not that of the config's mesh.
