@@ -87,12 +87,18 @@ struct Persistent {
   std::string name;
   Slice slice;
   std::vector<Piece> pieces;
+  bool saved = true;  // in checkpoints: not gradients, nor weights that are rounded from a master
+};
+
+// Weights in 16 bits are their fp32 masters rounded; with sharded optimizer state, this rank's part of them.
+struct MasterCopy {
+  Slice master;
+  Slice weights;
 };
 
 struct ModelTensor {
   std::string name;
   Shape shape;
-  bool trained = true;
 };
 
 struct CompiledStep {
@@ -109,7 +115,8 @@ struct CompiledStep {
   Recompute recompute;      // what was applied, with `auto` resolved
   int64_t model_flops = 0;  // of one micro-batch, recomputation not counted: what MFU is measured by
   int64_t num_params = 0;
-  std::vector<ModelTensor> tensors;  // parameters and running statistics of the model, over all ranks
+  std::vector<MasterCopy> masters;
+  std::vector<ModelTensor> tensors;  // all that checkpoints of the model hold, over all ranks
 
   const Persistent* find(std::string_view name) const;
 };

@@ -1,7 +1,9 @@
 #include "tandem/compile/pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "tandem/base/error.h"
 #include "tandem/compile/cost.h"
 #include "tandem/compile/data_axis.h"
 #include "tandem/compile/differentiate.h"
@@ -81,7 +83,7 @@ DataAxisOptions data_options(const ParallelOptions& parallel) {
           .offload_optimizer = parallel.offload_optimizer};
 }
 
-// What is known of a step before recomputation is chosen.
+// The parts of a step before its passes are finished.
 struct Draft {
   std::vector<Graph> typed;           // forward, one a chunk
   std::vector<Graph> differentiated;  // likewise
@@ -89,10 +91,9 @@ struct Draft {
   Graph update, eval, gather;
 };
 
-// What a differentiated graph becomes under one choice of recomputation.
-Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Recompute& choice,
-                   const Draft& draft, const CompileOptions& options, bool reduces) {
-  Graph graph = passes.run("recompute", [&] { return recompute(differentiated, choice); });
+Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Draft& draft,
+                   const CompileOptions& options, bool reduces) {
+  Graph graph = passes.run("recompute", [&] { return recompute(differentiated, options.recompute); });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
   if (options.parallel.in_units()) {
     const DataAxisOptions data = data_options(options.parallel);
@@ -101,11 +102,10 @@ Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const 
   return passes.run("schedule", [&] { return schedule(graph); });
 }
 
-Graph finish_pass(const PassRunner& passes, const Draft& draft, const Recompute& choice,
-                  const CompileOptions& options, bool reduces) {
+Graph finish_pass(const PassRunner& passes, const Draft& draft, const CompileOptions& options, bool reduces) {
   std::vector<Graph> chunks;
   for (const Graph& graph : draft.differentiated)
-    chunks.push_back(finish_chunk(passes, graph, choice, draft, options, reduces));
+    chunks.push_back(finish_chunk(passes, graph, draft, options, reduces));
   const ParallelOptions& parallel = options.parallel;
   if (parallel.at.shape.pipeline == 1) return std::move(chunks.front());
   const auto micro_batches = static_cast<int>(parallel.micro_batches);
@@ -214,9 +214,42 @@ void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& op
     set("master", optimizer, "", true);
     set("moment1", optimizer, "moment1:", false);
     set("moment2", optimizer, "moment2:", false);
-    set("grads", whole, "grad:", false);
-    set("grads_part", own, "grad:", false);
   }
+}
+
+// Which weights are their masters rounded, and what of it all is saved.
+void set_masters(CompiledStep& step) {
+  for (Persistent& item : step.persistents) {
+    if (item.slice.arena == Arena::Gradients) item.saved = false;
+    if (!item.name.starts_with(kMasterPrefix)) continue;
+    const std::string name = item.name.substr(kMasterPrefix.size());  // of a parameter, or of a unit
+    const auto weights = std::find_if(
+        step.persistents.begin(), step.persistents.end(),
+        [&](const Persistent& other) { return other.name == name || other.name == "weights:" + name; });
+    TANDEM_CHECK(weights != step.persistents.end(), "{} has no weights", item.name);
+    weights->saved = false;
+    // They are of one size, or the master is this rank's part.
+    const Shape& part = item.slice.type.shape;
+    MasterCopy copy{item.slice,
+                    {weights->slice.arena, weights->slice.offset, {weights->slice.type.dtype, part}}};
+    if (weights->slice.type.shape.elems() != part.elems())
+      copy.weights.offset += step.position.data * copy.weights.type.bytes();
+    step.masters.push_back(std::move(copy));
+  }
+}
+
+// Every tensor that a checkpoint of this model holds, whichever ranks hold it.
+std::vector<ModelTensor> model_tensors(const Graph& forward, OptimizerKind optimizer) {
+  std::vector<ModelTensor> tensors;
+  for (const Node& node : forward.nodes()) {
+    if (node.op != Op::Param && node.op != Op::State) continue;
+    const Shape& shape = node.outputs[0].shape;
+    tensors.push_back({node.name, shape});
+    if (node.op != Op::Param) continue;
+    tensors.push_back({"moment1:" + node.name, shape});
+    if (optimizer == OptimizerKind::AdamW) tensors.push_back({"moment2:" + node.name, shape});
+  }
+  return tensors;
 }
 
 void add_host(CompiledStep& step, const CompileOptions& options) {
@@ -234,25 +267,25 @@ bool has_last_pass(const ParallelOptions& parallel) {
   return parallel.reduce_once && parallel.micro_batches > 1 && parallel.at.shape.data > 1;
 }
 
-CompiledStep assemble(const PassRunner& passes, const Draft& draft, const Recompute& choice,
-                      const CompileOptions& options) {
+CompiledStep assemble(const PassRunner& passes, const Draft& draft, const CompileOptions& options) {
   const bool two = has_last_pass(options.parallel);
-  const Graph pass = finish_pass(passes, draft, choice, options, /*reduces=*/!two);
-  const Graph last = two ? finish_pass(passes, draft, choice, options, /*reduces=*/true) : Graph();
+  const Graph pass = finish_pass(passes, draft, options, /*reduces=*/!two);
+  const Graph last = two ? finish_pass(passes, draft, options, /*reduces=*/true) : Graph();
   CompiledStep step;
-  step.recompute = choice;
+  step.recompute = options.recompute;
   PersistentLayout layout;
   for (const Graph* graph : {&pass, &last, &draft.update, &draft.eval}) layout.add(*graph);
+  step.position = options.parallel.at;
   step.sizes = layout.sizes();
   step.persistents = layout.items();
   set_pieces(step, draft, options);
+  set_masters(step);
   add_executable(step, step.pass, "pass", pass, layout, options);
   add_executable(step, step.last_pass, "last pass", last, layout, options);
   add_executable(step, step.update, "update", draft.update, layout, options);
   add_executable(step, step.eval, "eval", draft.eval, layout, options);
   add_executable(step, step.gather, "gather", draft.gather, layout, options);
   add_host(step, options);
-  step.position = options.parallel.at;
   if (step.position.shape.pipeline > 1) step.micro_batches = options.parallel.micro_batches;
   return step;
 }
@@ -262,13 +295,10 @@ CompiledStep assemble(const PassRunner& passes, const Draft& draft, const Recomp
 CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   const PassRunner passes(options);
   const Draft draft = draft_step(passes, forward, options);
-  CompiledStep step = assemble(passes, draft, options.recompute, options);
+  CompiledStep step = assemble(passes, draft, options);
   step.model_flops = 3 * forward_model_flops(forward);
   step.num_params = count_params(forward);
-  for (const Node& node : forward.nodes()) {
-    if (node.op == Op::Param || node.op == Op::State)
-      step.tensors.push_back({node.name, node.outputs[0].shape, node.op == Op::Param});
-  }
+  step.tensors = model_tensors(forward, options.optimizer);
   return step;
 }
 

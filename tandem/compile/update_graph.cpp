@@ -63,6 +63,12 @@ class UpdateBuilder {
                 {{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}}, block);
   }
 
+  void clear(Value value, int32_t block = kNoBlock) {
+    const TensorType type = graph_.type(value);
+    emit(Op::Zeros, {value},
+         {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}}, block);
+  }
+
   bool is_adamw() const { return options_.optimizer == OptimizerKind::AdamW; }
   size_t group_size() const { return 3 + (is_adamw() ? 1 : 0) + (options_.precision.masters() ? 1 : 0); }
 
@@ -147,7 +153,7 @@ class UnitUpdate {
       const Value sum = builder_.emit(Op::Add, {mine, share}, {}, unit.block);
       const Value stored = builder_.emit(Op::Copy, {sum, mine}, {{"to", "device"}}, unit.block);
       flat = builder_.emit(Op::Join, {flat, stored}, {}, unit.block);
-      clear(share, unit);
+      builder_.clear(share, unit.block);
     }
     return flat;
   }
@@ -201,7 +207,7 @@ class UnitUpdate {
     if (data_.sharding.optimizer || layout_.ranks() == 1) return;
     const Value whole = builder_.emit(Op::AllGather, {g.flat, g.whole},
                                       {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}}, unit.block);
-    if (!g.in_whole) clear(g.flat, unit);
+    if (!g.in_whole) builder_.clear(g.flat, unit.block);
     g.flat = whole;
     g.range = layout_.whole(unit);
   }
@@ -217,18 +223,11 @@ class UnitUpdate {
     builder_.emit(Op::Copy, {mean, sum}, {{"to", "device"}}, state.block);
   }
 
-  void clear(Value flat, const Unit& unit) {
-    const TensorType& type = graph_.type(flat);
-    builder_.emit(Op::Zeros, {flat},
-                  {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}},
-                  unit.block);
-  }
-
   // The optimizer zeroes what it has used, this rank's part; the next step adds to all of it.
   void clear_others(const Unit& unit, const UnitGradients& g) {
     const Range whole = layout_.whole(unit), own = layout_.own(unit);
     for (const Range& range : {Range{whole.begin, own.begin}, Range{own.end, whole.end}}) {
-      if (range.elems() > 0) clear(part_view(g.whole, whole, range, unit.block), unit);
+      if (range.elems() > 0) builder_.clear(part_view(g.whole, whole, range, unit.block), unit.block);
     }
   }
 
@@ -250,7 +249,7 @@ class UnitUpdate {
     const bool weights_move = offload && !data_.offload_weights;
     const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
     const Value grad = offload ? to_host(g.flat, unit) : g.flat;
-    if (offload) clear(g.flat, unit);
+    if (offload) builder_.clear(g.flat, unit.block);
 
     std::vector<UpdateBuilder::Group> groups;
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
@@ -333,11 +332,8 @@ Graph build_update(const Graph& pass, const UpdateOptions& options) {
   }
   builder.optimize(groups, kNoBlock);
   for (const auto& [a, b] : apart) {
-    for (Value value : {a, b}) {
-      const TensorType type = graph.type(value);
-      builder.emit(Op::Zeros, {value},
-                   {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}});
-    }
+    builder.clear(a);
+    builder.clear(b);
   }
   return std::move(graph);
 }

@@ -189,24 +189,12 @@ void Session::initialize(uint64_t seed) {
   refresh_weights();
 }
 
-// Where in the weights the master's part begins: they are of one size, or the master is this rank's part.
-size_t Session::round_begin(const Persistent& weights, const Persistent& master) const {
-  const int64_t part = master.slice.type.shape.elems();
-  if (weights.slice.type.shape.elems() == part) return 0;
-  return static_cast<size_t>(step_.position.data * part * dtype_bytes(weights.slice.type.dtype));
-}
-
 void Session::refresh_weights() {
-  for (const Persistent& item : step_.persistents) {
-    if (!item.name.starts_with(kMasterPrefix)) continue;
-    const std::string name = item.name.substr(kMasterPrefix.size());
-    const Persistent* weights = step_.find(name);
-    if (weights == nullptr) weights = step_.find("weights:" + name);
-    TANDEM_CHECK(weights != nullptr, "{} has no weights", item.name);
-    const DType dtype = weights->slice.type.dtype;
-    const auto bytes = static_cast<size_t>(item.slice.type.shape.elems() * dtype_bytes(dtype));
-    round_to(buffer(*weights).subspan(round_begin(*weights, item), bytes), dtype, buffer(item), pool_);
-  }
+  const auto bytes_at = [&](const Slice& slice) {
+    return std::span(address(slice), static_cast<size_t>(slice.type.bytes()));
+  };
+  for (const MasterCopy& copy : step_.masters)
+    round_to(bytes_at(copy.weights), copy.weights.type.dtype, bytes_at(copy.master), pool_);
   run(gather_);
 }
 

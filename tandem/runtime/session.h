@@ -74,7 +74,6 @@ class Session {
   void run(const std::vector<BoundCommand>& commands);
   void run_streams(const std::vector<BoundCommand>& commands);
   void execute(const BoundCommand& item, Stream& stream);
-  size_t round_begin(const Persistent& weights, const Persistent& master) const;
 
   CompiledStep step_;
   ThreadPool& pool_;

@@ -17,52 +17,28 @@ View piece_view(const Persistent& buffer, const Piece& piece, Span bytes) {
 
 std::vector<TensorTarget> targets(Session& session) {
   std::vector<TensorTarget> list;
-  for (const Persistent* buffer : saved_buffers(session.step())) {
-    for (const Piece& piece : buffer->pieces)
-      list.push_back(piece_view<TensorTarget>(*buffer, piece, session.buffer(*buffer)));
+  for (const Persistent& buffer : session.step().persistents) {
+    if (!buffer.saved) continue;
+    for (const Piece& piece : buffer.pieces)
+      list.push_back(piece_view<TensorTarget>(buffer, piece, session.buffer(buffer)));
   }
   return list;
 }
 
-// Every tensor that a checkpoint of this model holds, whichever ranks hold it.
 std::vector<LogicalTensor> all_tensors(const CompiledStep& step) {
-  bool moment1 = false, moment2 = false;
-  for (const Persistent& item : step.persistents) {
-    moment1 = moment1 || item.name.starts_with("moment1:");
-    moment2 = moment2 || item.name.starts_with("moment2:");
-  }
   std::vector<LogicalTensor> list;
-  for (const ModelTensor& tensor : step.tensors) {
-    list.push_back({tensor.name, DType::F32, tensor.shape});
-    if (!tensor.trained) continue;
-    if (moment1) list.push_back({"moment1:" + tensor.name, DType::F32, tensor.shape});
-    if (moment2) list.push_back({"moment2:" + tensor.name, DType::F32, tensor.shape});
-  }
+  for (const ModelTensor& tensor : step.tensors) list.push_back({tensor.name, DType::F32, tensor.shape});
   return list;
 }
 
 }  // namespace
 
-std::vector<const Persistent*> saved_buffers(const CompiledStep& step) {
-  constexpr std::string_view kWeights = "weights:";
-  std::vector<const Persistent*> buffers;
-  for (const Persistent& item : step.persistents) {
-    if (item.slice.arena == Arena::Gradients) continue;
-    std::string_view weights = item.name;  // of a parameter, or of a unit
-    if (weights.starts_with(kWeights)) weights.remove_prefix(kWeights.size());
-    if (step.find(std::string(kMasterPrefix) + std::string(weights)) != nullptr) continue;
-    buffers.push_back(&item);
-  }
-  return buffers;
-}
-
 std::vector<TensorView> state_views(const Session& session) {
   std::vector<TensorView> views;
-  for (const Persistent* buffer : saved_buffers(session.step())) {
-    for (const Piece& piece : buffer->pieces) {
-      if (!piece.owned) continue;
-      views.push_back(
-          piece_view<TensorView>(*buffer, piece, std::span<const std::byte>(session.buffer(*buffer))));
+  for (const Persistent& buffer : session.step().persistents) {
+    const std::span<const std::byte> bytes = session.buffer(buffer);
+    for (const Piece& piece : buffer.pieces) {
+      if (buffer.saved && piece.owned) views.push_back(piece_view<TensorView>(buffer, piece, bytes));
     }
   }
   return views;
@@ -70,12 +46,12 @@ std::vector<TensorView> state_views(const Session& session) {
 
 int64_t state_staging_bytes(const CompiledStep& step) {
   std::vector<TensorView> views;
-  for (const Persistent* buffer : saved_buffers(step)) {
+  for (const Persistent& buffer : step.persistents) {
     // Only the sizes are read.
     const std::span<const std::byte> sized(static_cast<const std::byte*>(nullptr),
-                                           static_cast<size_t>(buffer->slice.type.bytes()));
-    for (const Piece& piece : buffer->pieces) {
-      if (piece.owned) views.push_back(piece_view<TensorView>(*buffer, piece, sized));
+                                           static_cast<size_t>(buffer.slice.type.bytes()));
+    for (const Piece& piece : buffer.pieces) {
+      if (buffer.saved && piece.owned) views.push_back(piece_view<TensorView>(buffer, piece, sized));
     }
   }
   return staging_bytes(views);

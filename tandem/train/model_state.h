@@ -17,9 +17,6 @@
 
 namespace tandem {
 
-// The persistent buffers whose pieces are saved.
-std::vector<const Persistent*> saved_buffers(const CompiledStep& step);
-
 // Bytes of a staging copy of what this rank writes, for the host arena.
 int64_t state_staging_bytes(const CompiledStep& step);
 

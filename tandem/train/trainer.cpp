@@ -43,9 +43,8 @@ class Trainer {
         loader_(run_.loader()),
         runner_(run_.runner()),
         restored_(restore_state()),
-        directory_(make_directory()) {
-    if (world.leads()) journal_.emplace(directory_.path());
-  }
+        directory_(make_directory()),
+        journal_(world.leads() ? Journal(directory_.path()) : Journal()) {}
 
   ExitCode run() {
     if (world_.leads()) {
@@ -54,7 +53,7 @@ class Trainer {
     }
     const int64_t resumed = start_state();
     if (resumed >= config_.train.steps) {
-      journal_->message(
+      journal_.message(
           fmt::format("{}: already trained to step {}; raise train.steps to go on, or start over with "
                       "--resume-from-checkpoint none",
                       directory_.path().string(), resumed));
@@ -62,7 +61,7 @@ class Trainer {
       if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json")) finish();
       return ExitCode::Done;
     }
-    journal_->begin_steps(config_, resumed);
+    journal_.begin_steps(config_, resumed);
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
                             &session_.pool(), save_group());
     world_.barrier("checkpoints folder");  // rank 0 has cleared it
@@ -80,11 +79,11 @@ class Trainer {
       const bool last = step == config_.train.steps;
       if (config_.train.eval_every > 0 && (step % config_.train.eval_every == 0 || last))
         add_evaluation(record);
-      journal_->step(record);
+      journal_.step(record);
       last_ = record;
       if (!result.applied) {
-        journal_->event("overflow", fmt::format("step {} skipped: gradients were not finite", step),
-                        {{"step", step}});
+        journal_.event("overflow", fmt::format("step {} skipped: gradients were not finite", step),
+                       {{"step", step}});
       }
       check_diverged(result, step, saved);
       report_saves(writer);
@@ -93,7 +92,7 @@ class Trainer {
       const bool stop = !last && (world_.size() > 1 ? result.stop : interrupt_.signal() != 0);
       const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
       if (due || stop) {
-        journal_->sync();
+        journal_.sync();
         save(writer, record, !stop);
         saved = step;
       }
@@ -145,8 +144,8 @@ class Trainer {
   // Returns the step to go on from: 0 for a fresh start.
   int64_t start_state() {
     for (const Skipped& bad : restored_.skipped) {
-      journal_->message(fmt::format("warning: skipped a bad checkpoint: {}", bad.reason));
-      journal_->event("bad_checkpoint", bad.reason, {{"directory", bad.directory.string()}});
+      journal_.message(fmt::format("warning: skipped a bad checkpoint: {}", bad.reason));
+      journal_.event("bad_checkpoint", bad.reason, {{"directory", bad.directory.string()}});
     }
     if (!restored_.manifest) return 0;
     const Manifest& manifest = *restored_.manifest;
@@ -167,8 +166,8 @@ class Trainer {
     last_.epoch = meta.epoch;
     loader_.seek(meta.samples);
     warn_of_other_data(meta.config);
-    journal_->event("resume", fmt::format("from step {}", meta.step),
-                    {{"step", meta.step}, {"checkpoint", manifest.directory.string()}});
+    journal_.event("resume", fmt::format("from step {}", meta.step),
+                   {{"step", meta.step}, {"checkpoint", manifest.directory.string()}});
     return meta.step;
   }
 
@@ -182,8 +181,8 @@ class Trainer {
       const std::string message =
           fmt::format("{}.{} was {} and is now {}: samples come in another order than before", section, key,
                       before.dump(), now[section][key].dump());
-      journal_->message("warning: " + message);
-      journal_->event("warning", message);
+      journal_.message("warning: " + message);
+      journal_.event("warning", message);
     }
   }
 
@@ -194,25 +193,25 @@ class Trainer {
                     format_count(static_cast<double>(step.num_params)), name_of(config_.precision),
                     recompute_name(step.recompute), format_bytes(total_bytes(step.sizes)),
                     session_.pool().num_threads(), backend_.description);
-    journal_->message(fmt::format("{}: {}", directory_.path().string(), what));
+    journal_.message(fmt::format("{}: {}", directory_.path().string(), what));
     if (const MeshShape& mesh = world_.at().shape; mesh.world() > 1) {
-      journal_->message(fmt::format("{} ranks: data {} ({}), tensor {}, pipeline {}; the plan is rank 0's",
-                                    mesh.world(), mesh.data, name_of(config_.parallel.strategy), mesh.tensor,
-                                    mesh.pipeline));
+      journal_.message(fmt::format("{} ranks: data {} ({}), tensor {}, pipeline {}; the plan is rank 0's",
+                                   mesh.world(), mesh.data, name_of(config_.parallel.strategy), mesh.tensor,
+                                   mesh.pipeline));
     }
     if (!directory_.moved_to().empty()) {
-      journal_->message(fmt::format("an earlier run was moved to {}", directory_.moved_to().string()));
+      journal_.message(fmt::format("an earlier run was moved to {}", directory_.moved_to().string()));
     }
-    if (resumed > 0) journal_->message(fmt::format("resumed from step {}", resumed));
+    if (resumed > 0) journal_.message(fmt::format("resumed from step {}", resumed));
     if (const auto floor = run_.eval_data().loss_floor())
-      journal_->message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
+      journal_.message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
     if (config_.model.family == Family::Resnet && config_.model.norm == ImageNorm::Batch &&
         config_.accumulation() > 1) {
-      journal_->message(
+      journal_.message(
           "warning: BatchNorm sees one micro-batch at a time; with accumulation its statistics are noisier "
           "(model.norm=group avoids that)");
     }
-    journal_->event("start", what, {{"step", resumed}, {"device", backend_.name}});
+    journal_.event("start", what, {{"step", resumed}, {"device", backend_.name}});
   }
 
   StepResult timed_step(int64_t step) {
@@ -259,11 +258,11 @@ class Trainer {
     const EvalResult result = evaluate(session_, run_.eval_loader(), world_);
     record.eval_loss = static_cast<float>(result.loss);
     if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(result.accuracy);
-    journal_->event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});
-    journal_->message(record.eval_accuracy
-                          ? fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f}", record.step,
-                                        result.loss, result.accuracy)
-                          : fmt::format("step {}: eval loss {:.4f}", record.step, result.loss));
+    journal_.event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});
+    journal_.message(record.eval_accuracy
+                         ? fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f}", record.step, result.loss,
+                                       result.accuracy)
+                         : fmt::format("step {}: eval loss {:.4f}", record.step, result.loss));
   }
 
   void save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async) {
@@ -292,11 +291,11 @@ class Trainer {
     constexpr int64_t kPatience = 10;
     skipped_ = result.applied || result.loss_scale > 1 ? 0 : skipped_ + 1;
     if (skipped_ == 1) {
-      journal_->message(fmt::format("warning: step {} was skipped, its gradients are not finite", step));
+      journal_.message(fmt::format("warning: step {} was skipped, its gradients are not finite", step));
     }
     if (skipped_ < kPatience) return;
-    journal_->event("diverged", fmt::format("{} steps in a row had no finite gradients", kPatience),
-                    {{"step", step}});
+    journal_.event("diverged", fmt::format("{} steps in a row had no finite gradients", kPatience),
+                   {{"step", step}});
     throw TrainError(
         "{}: diverged: no finite gradients for {} steps up to step {}; lower train.lr or set train.clip and "
         "go on "
@@ -306,27 +305,27 @@ class Trainer {
 
   void report_saves(CheckpointWriter& writer) {
     for (const SaveReport& report : writer.poll()) {
-      journal_->event("checkpoint", report.directory.filename().string(),
-                      {{"step", report.step},
-                       {"bytes", report.bytes},
-                       {"snapshot_s", report.snapshot_s},
-                       {"write_s", report.write_s}});
-      if (!report.warning.empty()) journal_->message("warning: " + report.warning);
+      journal_.event("checkpoint", report.directory.filename().string(),
+                     {{"step", report.step},
+                      {"bytes", report.bytes},
+                      {"snapshot_s", report.snapshot_s},
+                      {"write_s", report.write_s}});
+      if (!report.warning.empty()) journal_.message("warning: " + report.warning);
     }
   }
 
   ExitCode interrupted(CheckpointWriter& writer, int64_t saved) {
     report_saves(writer);
     const int signal = interrupt_.signal();
-    journal_->event("interrupt",
-                    signal == SIGINT    ? "Ctrl-C"
-                    : signal == SIGTERM ? "SIGTERM"
-                                        : "another rank was interrupted",
-                    {{"step", saved}});
+    journal_.event("interrupt",
+                   signal == SIGINT    ? "Ctrl-C"
+                   : signal == SIGTERM ? "SIGTERM"
+                                       : "another rank was interrupted",
+                   {{"step", saved}});
     const bool same_command = options_.resume.kind == ResumeFrom::Kind::Latest;
-    journal_->message(fmt::format("interrupted; step {} is saved in {}: start again{} to go on", saved,
-                                  directory_.checkpoints().string(),
-                                  same_command ? "" : " with --resume-from-checkpoint latest"));
+    journal_.message(fmt::format("interrupted; step {} is saved in {}: start again{} to go on", saved,
+                                 directory_.checkpoints().string(),
+                                 same_command ? "" : " with --resume-from-checkpoint latest"));
     return ExitCode::Interrupted;
   }
 
@@ -352,7 +351,7 @@ class Trainer {
     summary.strategy = std::string(name_of(config_.parallel.strategy));
     summary.precision = std::string(name_of(config_.precision));
     write_summary(directory_.path(), summary);
-    journal_->event("end", fmt::format("trained to step {}", last_.step), {{"step", last_.step}});
+    journal_.event("end", fmt::format("trained to step {}", last_.step), {{"step", last_.step}});
     std::printf("%s\n", summary_table(summary, directory_.path()).c_str());
   }
 
@@ -369,7 +368,7 @@ class Trainer {
   StepRunner& runner_;
   Latest restored_;
   RunDirectory directory_;
-  std::optional<Journal> journal_{std::in_place};  // silent but on rank 0
+  Journal journal_;  // silent but on rank 0
 
   StepRecord last_;
   int64_t tokens_ = 0;
