@@ -4,6 +4,8 @@
 
 #include "tandem/comm/connect.h"
 #include "tandem/kernels/cpu/backend.h"
+#include "tandem/kernels/cuda/backend.h"
+#include "tandem/kernels/cuda/devices.h"
 
 namespace tandem::cli {
 
@@ -50,8 +52,11 @@ CLI::Validator whole_number(int64_t least) { return at_least(least, "a whole num
 CLI::Validator number(double least) { return at_least(least, "a number"); }
 
 Backend make_backend(const Config& config) {
-  TANDEM_CHECK(config.device != DeviceKind::Cuda, "a config with device cuda was accepted");
-  return cpu::make_backend();
+  const bool has_gpu = cuda::is_built() && !cuda::devices().empty();
+  const bool auto_cuda =
+      config.device == DeviceKind::Auto && has_gpu && config.model.family != Family::Resnet;
+  if (config.device != DeviceKind::Cuda && !auto_cuda) return cpu::make_backend();
+  return cuda::make_backend(cpu::make_backend().kernels);
 }
 
 }  // namespace tandem::cli

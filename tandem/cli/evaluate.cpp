@@ -45,7 +45,7 @@ void add_evaluate(CLI::App& app, Action& action) {
       options.host_bytes = loader_bytes(data->spec(), load);
       CompiledStep step =
           compile_forward(build_model(config.model, config.train.micro_batch), options, ForwardOutput::Loss);
-      Session session(std::move(step), backend.kernels, pool);
+      Session session(std::move(step), backend, pool);
       load_weights(session, manifest);
       Loader loader(*data, load, session.host());
       const EvalResult result = tandem::evaluate(session, loader);

@@ -7,6 +7,7 @@
 #include "tandem/base/system.h"
 #include "tandem/base/units.h"
 #include "tandem/cli/command.h"
+#include "tandem/compile/memory_plan.h"
 #include "tandem/metrics/trace.h"
 #include "tandem/train/run_session.h"
 

@@ -61,7 +61,7 @@ void add_sample(CLI::App& app, Action& action) {
       ThreadPool pool(thread_count(config));
       CompiledStep step = compile_forward(build_model(config.model, 1), compile_options(config, backend),
                                           ForwardOutput::Logits);
-      Session session(std::move(step), backend.kernels, pool);
+      Session session(std::move(step), backend, pool);
       load_weights(session, manifest);
 
       const auto tokenizer = make_tokenizer(config.data.tokenizer);

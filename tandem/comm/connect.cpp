@@ -51,6 +51,7 @@ class Connector {
     served->membership = std::make_unique<StoreMembership>(
         world_.master_addr, store_->port(), prefix_ + "ended", world_.rank, std::move(names), remaining());
     Communicators result;
+    result.timeout = options_.timeout;
     result.membership = std::shared_ptr<Membership>(served, served->membership.get());
     for (Axis axis : kAxes) {
       if (position_.size(axis) > 1) result.axes[static_cast<size_t>(axis)] = make(axis, result.membership);
@@ -146,7 +147,10 @@ std::vector<Communicators> connect_threads(const MeshShape& shape, const Connect
   const milliseconds timeout = from_environment(options).timeout;
   const auto membership = std::make_shared<Membership>();
   std::vector<Communicators> result(static_cast<size_t>(world_size));
-  for (Communicators& communicators : result) communicators.membership = membership;
+  for (Communicators& communicators : result) {
+    communicators.membership = membership;
+    communicators.timeout = timeout;
+  }
   for (Axis axis : kAxes) {
     if (shape.size(axis) == 1) continue;
     for (int rank = 0; rank < world_size; ++rank) {

@@ -37,6 +37,7 @@ struct Communicators {
   // too, so it goes last.
   std::shared_ptr<Membership> membership;
   std::array<std::unique_ptr<Communicator>, kNumAxes> axes;
+  std::chrono::milliseconds timeout{300000};  // of every collective
   Communicator* get(Axis axis) const { return axes[static_cast<size_t>(axis)].get(); }
   void abort(const std::string& reason) const {  // of all axes
     for (const auto& comm : axes) {

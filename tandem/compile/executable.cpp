@@ -1,5 +1,6 @@
 #include "tandem/compile/executable.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tandem/compile/recompute.h"
@@ -58,6 +59,12 @@ std::string slice_text(const Slice& slice) {
 }  // namespace
 
 std::string_view arena_name(Arena arena) { return kArenaNames[static_cast<size_t>(arena)]; }
+
+bool runs_on_host(const Command& command) {
+  if (command.op == Op::Copy || is_collective(command.op) || command.out.empty()) return false;
+  return std::all_of(command.out.begin(), command.out.end(),
+                     [](const Slice& slice) { return slice.arena == Arena::Host; });
+}
 
 int64_t total_bytes(const ArenaSizes& sizes) {
   int64_t total = 0;

@@ -56,6 +56,9 @@ struct Command {
   int64_t sent_bytes = 0;      // collectives: what this rank sends
 };
 
+// Whether the CPU runs it, whatever the device: its results are in the host arena.
+bool runs_on_host(const Command& command);
+
 struct Binding {
   std::string name;
   Slice slice;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "tandem/compile/fuse_bias.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
 
@@ -23,6 +24,7 @@ class Fusion {
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) {
       switch (graph_.node(id).op) {
         case Op::Gelu: match_matmul_gelu(id); break;
+        case Op::GeluGrad: match_gelu_grad(id); break;
         case Op::LayerNorm: match_add_norm(id, Op::AddLayerNorm); break;
         case Op::RmsNorm: match_add_norm(id, Op::AddRmsNorm); break;
         case Op::Add: match_norm_grad_add(id); break;
@@ -77,6 +79,20 @@ class Fusion {
     };
   }
 
+  void match_gelu_grad(int32_t slope) {
+    const Value dy = graph_.node(slope).inputs[0];
+    const Node& product = graph_.node(dy.node);
+    if (!options_.gelu_grad || product.op != Op::Matmul || product.inputs.size() != 2) return;
+    if (readers_of(dy).size() != 1 || pinned(dy) || !free_node(dy.node)) return;
+    swallow(dy.node);
+    emit_at_[slope] = [this, slope, dy] {
+      const Node& node = graph_.node(dy.node);
+      rewrite_.set({slope, 0},
+                   emit(slope, Op::MatmulGeluGrad,
+                        {node.inputs[0], node.inputs[1], graph_.node(slope).inputs[1]}, node.attrs));
+    };
+  }
+
   void match_add_norm(int32_t norm, Op fused_op) {
     const Value sum = graph_.node(norm).inputs[0];
     const Node& add = graph_.node(sum.node);
@@ -126,8 +142,13 @@ class Fusion {
   Attrs chunk_attrs(Value logits) const {
     const TensorType& type = graph_.type(logits);
     const int64_t row_bytes = type.shape.last() * dtype_bytes(type.dtype);
-    const int64_t rows = std::max<int64_t>(256, options_.chunk_bytes / row_bytes / 64 * 64);
-    return {{"chunk", std::min(rows, type.shape.rows())}};
+    const int64_t all = type.shape.rows();
+    int64_t rows = std::min(all, std::max<int64_t>(256, options_.chunk_bytes / row_bytes / 64 * 64));
+    if (options_.even_chunks) {
+      const int64_t count = (all + rows - 1) / rows;
+      rows = std::min(all, ((all + count - 1) / count + 63) / 64 * 64);
+    }
+    return {{"chunk", rows}};
   }
 
   void match_linear_loss(int32_t loss) {
@@ -157,10 +178,12 @@ class Fusion {
     emit_at_[loss] = [this, loss, logits, dw, dx] {
       const Node& product = graph_.node(logits.node);
       const Node& node = graph_.node(loss);
+      Attrs attrs = chunk_attrs(logits);
+      if (graph_.node(dw).attrs.has("fresh")) attrs.set("fresh", int64_t{1});
       const Value fused = emit(
           loss, Op::LinearCrossEntropyGrad,
           {product.inputs[0], product.inputs[1], node.inputs[1], node.inputs[2], graph_.node(dw).inputs[0]},
-          chunk_attrs(logits));
+          std::move(attrs));
       rewrite_.set({dx, 0}, {fused.node, 0});
       rewrite_.set({loss, 1}, {fused.node, 1});
       rewrite_.set({dw, 0}, {fused.node, 2});
@@ -178,6 +201,9 @@ class Fusion {
 
 }  // namespace
 
-Graph fuse(const Graph& graph, const FuseOptions& options) { return Fusion(graph, options).run(); }
+Graph fuse(const Graph& graph, const FuseOptions& options) {
+  Graph fused = Fusion(graph, options).run();
+  return options.bias_sums ? fuse_bias_sums(fused) : fused;
+}
 
 }  // namespace tandem

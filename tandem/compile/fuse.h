@@ -2,9 +2,12 @@
 //
 // Changes: matmul + bias + gelu -> matmul_gelu (where backward also needs the pre-activation);
 //   add + norm -> add_norm; norm gradient + add of the residual's gradient -> one op;
+//   where the backend asks for it, a product + gelu's gradient -> matmul_gelu_grad, and a bias's gradient
+//   becomes part of an op that writes or reads the same rows (fuse_bias.h);
 //   a large vocabulary projection + loss (+ their gradients) -> linear_cross_entropy(_grad), in chunks of
 //   rows.
-// Keeps: values bit for bit, except that the chunked projection sums its weight gradient chunk by chunk.
+// Keeps: values bit for bit, except that the chunked projection sums its weight gradient chunk by chunk, and
+//   that matmul_gelu_grad does not round the product.
 // Needs before: recompute (which wants single ops to choose from). Needs after: nothing.
 #pragma once
 
@@ -15,6 +18,9 @@ namespace tandem {
 struct FuseOptions {
   int64_t chunk_logits_above = 16 << 20;  // bytes of logits from which the projection is chunked
   int64_t chunk_bytes = 8 << 20;          // logits in flight then (never under 256 rows)
+  bool even_chunks = false;               // chunks of the same number of rows, where that can be
+  bool gelu_grad = false;
+  bool bias_sums = false;
 };
 
 Graph fuse(const Graph& graph, const FuseOptions& options = {});

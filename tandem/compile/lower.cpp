@@ -61,9 +61,10 @@ int64_t bytes_sent(const Node& node, std::span<const TensorType> in) {
   return (node.op == Op::AllReduce ? 2 : 1) * (size - 1) * part;
 }
 
-KernelChoice choose_for(const Node& node, const std::vector<TensorType>& in, const ChooseKernel& choose) {
+KernelChoice choose_for(const Node& node, const std::vector<TensorType>& in, bool on_host,
+                        const ChooseKernel& choose) {
   if (is_collective(node.op)) return {"comm." + std::string(op_name(node.op)), 0};
-  return choose(node, in);
+  return choose(node, in, on_host);
 }
 
 }  // namespace
@@ -76,16 +77,16 @@ Executable lower(std::string name, const Graph& graph, const MemoryPlan& plan, c
     if (node.op == Op::Input) executable.inputs.push_back({node.name, plan.slices.at({id, 0})});
     if (is_leaf(node.op) || is_view(node.op)) continue;
     const std::vector<TensorType> in = input_types(graph, node);
-    const KernelChoice choice = choose_for(node, in, choose);
     const Cost cost = node_cost(node, in);
     Command command;
-    command.kernel = choice.name;
     command.op = node.op;
     for (Value input : node.inputs) command.in.push_back(plan.slices.at(input));
     for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
       command.out.push_back(plan.slices.at({id, i}));
     }
     command.attrs = node.attrs;
+    const KernelChoice choice = choose_for(node, in, runs_on_host(command), choose);
+    command.kernel = choice.name;
     command.workspace_bytes = choice.workspace_bytes;
     command.block = node.block;
     command.phase = node.phase;

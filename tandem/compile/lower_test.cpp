@@ -9,7 +9,7 @@ Executable lower_text(std::string_view text) {
   const Graph graph = parse_graph(text);
   PersistentLayout layout;
   layout.add(graph);
-  const ChooseKernel choose = [](const Node& node, const std::vector<TensorType>&) {
+  const ChooseKernel choose = [](const Node& node, const std::vector<TensorType>&, bool) {
     return KernelChoice{std::string(op_name(node.op)), 0};
   };
   return lower("test", graph, plan_memory(graph, layout), choose);

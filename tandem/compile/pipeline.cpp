@@ -7,6 +7,7 @@
 #include "tandem/compile/cost.h"
 #include "tandem/compile/data_axis.h"
 #include "tandem/compile/differentiate.h"
+#include "tandem/compile/fresh.h"
 #include "tandem/compile/inference.h"
 #include "tandem/compile/lower.h"
 #include "tandem/compile/memory_plan.h"
@@ -152,6 +153,8 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
         "differentiate", [&] { return differentiate(typed, options.precision.gradients, split_tied); }));
   }
   UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
+  if (options.overwrite_gradients && parallel.micro_batches == 1 && !parallel.in_units())
+    update.keep_gradients = mark_fresh(draft.differentiated.front());
   for (const Node& node : forward.nodes()) {
     if (node.op != Op::Param) continue;
     update.slots.push_back(node.name);

@@ -16,8 +16,10 @@ struct KernelChoice {
   std::string name;
   int64_t workspace_bytes = 0;
 };
-// Names the kernel for a node with these input types; the backend's registry decides.
-using ChooseKernel = std::function<KernelChoice(const Node& node, const std::vector<TensorType>& in)>;
+// Names the kernel for a node with these input types; the backend's registry decides. `on_host`: the node
+// works on the host's memory, where the device has one of its own.
+using ChooseKernel =
+    std::function<KernelChoice(const Node& node, const std::vector<TensorType>& in, bool on_host)>;
 
 // How ranks share the step, and which of them this is.
 struct ParallelOptions {
@@ -42,7 +44,9 @@ struct CompileOptions {
   Recompute recompute;
   FuseOptions fuse;
   bool fuse_enabled = true;
-  int ranks_here = 1;      // that share this machine's memory
+  bool overwrite_gradients = false;  // the backend's kernels can, where a step is one pass
+  int ranks_here = 1;                // that share this machine's memory
+  int64_t device_memory = 0;         // of a device that has its own; 0 where it uses the machine's
   int64_t host_bytes = 0;  // what the data loader and checkpoints ask for, at the end of the host arena
   ChooseKernel choose;
   std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;  // may be empty

@@ -1,6 +1,7 @@
 #include "tandem/compile/update_graph.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "tandem/base/error.h"
@@ -51,16 +52,23 @@ class UpdateBuilder {
     std::vector<Value> tensors;  // w, g, m [, v] [, master]
     bool decay;
   };
-  // Returns the node; output i is tensor i of the groups in order.
-  Value optimize(const std::vector<Group>& groups, int32_t block) {
+  // Returns the node; output i is tensor i of the groups in order. `on_host`: they are in the host's memory.
+  Value optimize(const std::vector<Group>& groups, int32_t block, bool on_host = false) {
     std::vector<Value> inputs = {hyper_, norm_};
+    if (on_host) {
+      for (size_t i : {0, 1}) {
+        if (!scalars_on_host_[i].valid()) scalars_on_host_[i] = emit(Op::Copy, {inputs[i]}, {{"to", "host"}});
+        inputs[i] = scalars_on_host_[i];
+      }
+    }
     std::string decay;
     for (const Group& group : groups) {
       inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
       decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
     }
-    return emit(is_adamw() ? Op::AdamW : Op::Sgd, inputs,
-                {{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}}, block);
+    Attrs attrs{{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}};
+    if (options_.keep_gradients) attrs.set("keep", int64_t{1});
+    return emit(is_adamw() ? Op::AdamW : Op::Sgd, inputs, std::move(attrs), block);
   }
 
   void clear(Value value, int32_t block = kNoBlock) {
@@ -80,6 +88,7 @@ class UpdateBuilder {
   const UpdateOptions& options_;
   Graph graph_;
   Value hyper_, stats_, norm_;
+  std::array<Value, 2> scalars_on_host_;  // hyper and norm, where an optimizer was offloaded
   std::map<std::string, int64_t> slots_;
   std::vector<Value> counted_;
   std::string counted_slots_;
@@ -262,7 +271,7 @@ class UnitUpdate {
     }
     std::vector<Value> parts = {w};
     if (!groups.empty()) {  // else only padding is here
-      const Value updated = builder_.optimize(groups, unit.block);
+      const Value updated = builder_.optimize(groups, unit.block, offload);
       for (size_t i = 0; i < groups.size(); ++i)
         parts.push_back({updated.node, static_cast<int32_t>(i * builder_.group_size())});
     }

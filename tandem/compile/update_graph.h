@@ -27,6 +27,7 @@ struct UpdateOptions {
   // Running statistics that each rank of the data axis has made of its own micro-batches: their means are
   // kept.
   std::vector<Node> running;
+  bool keep_gradients = false;  // the next pass overwrites them
 };
 
 // On one rank: from the parameters and gradient states of a differentiated graph. Weight decay applies to

@@ -10,8 +10,8 @@ namespace {
 TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
   const std::string sinks =
       "this version writes metrics.jsonl and metrics.csv only; use log.jsonl or log.csv";
-  EXPECT_EQ(rejection("device: cuda"),
-            "run.yaml:1: device: this version runs on the CPU only; use cpu or auto");
+  EXPECT_EQ(rejection("device: cuda\nmodel: {family: resnet}"),
+            "run.yaml:1: device: this version trains resnet on the CPU only; use cpu or auto");
   EXPECT_EQ(rejection("model: {from: hf}"),
             "run.yaml:1: model.from: this version cannot import a model; use model.family and its sizes");
   EXPECT_EQ(rejection("data: {tokenizer: bpe.json}"),
@@ -25,7 +25,7 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
 
 TEST(CheckSupported, AcceptsWhatThisVersionHas) {
   for (const char* yaml :
-       {"device: cpu", "precision: bf16", "precision: fp16", "memory: {offload: [optimizer]}",
+       {"device: cpu", "device: cuda", "precision: bf16", "precision: fp16", "memory: {offload: [optimizer]}",
         "parallel: {strategy: fsdp, data: 2, tensor: 2, pipeline: 2}"}) {
     EXPECT_EQ(rejection(yaml), "") << yaml;
   }

@@ -36,6 +36,7 @@ int aliased_input(const Node& node, int index) {
     case Op::Send:
     case Op::Rope:
     case Op::RopeGrad: return 0;
+    case Op::MatmulBiasAcc: return index;
     case Op::CrossEntropyGrad:
     case Op::VocabLossGrad: return index == 0 ? 0 : -1;
     case Op::Zeros: return node.inputs.empty() ? -1 : 0;
@@ -45,9 +46,13 @@ int aliased_input(const Node& node, int index) {
     case Op::BatchNormGradStats: return index == 0 ? -1 : index + 3;
     case Op::LinearCrossEntropyGrad: return index == 2 ? 4 : -1;
     case Op::LayerNormGrad:
+      if (index == 3) return static_cast<int>(node.inputs.size()) - 1;
+      return index == 0 ? -1 : index + 4;
     case Op::BatchNormGrad:
     case Op::GroupNormGrad: return index == 0 ? -1 : index + 4;
-    case Op::RmsNormGrad: return index == 0 ? -1 : 4;
+    case Op::RmsNormGrad:
+      if (index == 2) return static_cast<int>(node.inputs.size()) - 1;
+      return index == 0 ? -1 : 4;
     case Op::BatchNorm:
     case Op::BatchNormApply: return index < 3 ? -1 : index;  // running statistics
     case Op::AdamW:

@@ -29,6 +29,18 @@ class Infer {
                 m, n);
         return {in_[0]};
       }
+      case Op::MatmulBiasAcc: {
+        const auto [m, n] = product(2, 3);
+        require(in_[0].shape == Shape({m, n}) && in_[1].shape == Shape({m}),
+                "accumulators {} and {} do not match the product [{},{}]", shape(0), shape(1), m, n);
+        return {in_[0], in_[1]};
+      }
+      case Op::MatmulGeluGrad: {
+        const auto [m, n] = product(0, 1);
+        require(in_[2].shape.rows() == m && in_[2].shape.last() == n, "the product [{},{}] does not match {}",
+                m, n, shape(2));
+        return {in_[2]};
+      }
       case Op::Conv2d: return {conv2d()};
       case Op::Conv2dGradInput:
         return {{in_[0].dtype, Shape({in_[0].shape[0], attr("height"), attr("width"), in_[1].shape[3]})}};
@@ -42,8 +54,8 @@ class Infer {
       case Op::AddLayerNorm: return {same(0, 1), in_[0], row_stats(0), row_stats(0)};
       case Op::RmsNorm: return {in_[0], row_stats(0)};
       case Op::AddRmsNorm: return {same(0, 1), in_[0], row_stats(0)};
-      case Op::LayerNormGrad: return {in_[0], in_[5], in_[6]};
-      case Op::RmsNormGrad: return {in_[0], in_[4]};
+      case Op::LayerNormGrad: return with_sums({in_[0], in_[5], in_[6]});
+      case Op::RmsNormGrad: return with_sums({in_[0], in_[4]});
       case Op::BatchNorm: return {in_[0], channel_stats(0), channel_stats(0), in_[3], in_[4]};
       case Op::BatchNormInfer: return {in_[0]};
       case Op::BatchNormStats: return {channel_pair(0)};
@@ -134,6 +146,11 @@ class Infer {
   }
   int64_t attr(std::string_view name) const { return attrs_.integer(name); }
   std::string shape(int i) const { return to_string(in_[static_cast<size_t>(i)].shape); }
+
+  Types with_sums(Types types) const {
+    if (attrs_.integer_or("sums", 0) != 0) types.push_back(in_.back());
+    return types;
+  }
 
   TensorType same(size_t a, size_t b) const {
     require(in_[a] == in_[b], "operands differ: {} {} and {} {}", dtype_name(in_[a].dtype),

@@ -13,6 +13,8 @@ constexpr std::array<std::string_view, static_cast<size_t>(kNumOps)> kNames = {"
                                                                                "matmul",
                                                                                "matmul_gelu",
                                                                                "matmul_acc",
+                                                                               "matmul_bias_acc",
+                                                                               "matmul_gelu_grad",
                                                                                "conv2d",
                                                                                "conv2d_grad_input",
                                                                                "conv2d_grad_weight",

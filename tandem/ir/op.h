@@ -2,7 +2,8 @@
 // "->". `N` is the number of rows (all dims but the last), `x!` an output that shares its input's bytes
 // (an in-place update). Tensors are dense, row-major; images are NHWC; a linear weight is [out, in], a
 // convolution weight [out, kh, kw, in]. Activations and weights have one storage type S (f32, bf16, f16,
-// or f64 in gradient checks); arithmetic is fp32 or wider. Gradients accumulate: `acc` inputs are added to.
+// or f64 in gradient checks); arithmetic is fp32 or wider. Gradients accumulate: `acc` inputs are added to,
+// or overwritten, all of a node's, where it has the attribute {fresh: 1}.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +18,30 @@ enum class Op : uint8_t {
   State,  // {category} -> value               a persistent buffer: gradients, master, optimizer, weights
 
   // --- linear algebra -------------------------------------------------------------------------
-  Matmul,      // a, b [, bias[out]] {trans_a, trans_b} -> y      y = op(a) op(b) + bias, S
-  MatmulGelu,  // a, b, bias {trans_a, trans_b} -> act, pre       pre = op(a) op(b) + bias; act = gelu(pre)
-  MatmulAcc,   // acc, a, b {trans_a, trans_b} -> acc!            acc += op(a) op(b), acc f32
-  Conv2d,      // x, w [, bias] {stride, pad} -> y
+  Matmul,         // a, b [, bias[out]] {trans_a, trans_b} -> y      y = op(a) op(b) + bias, S
+  MatmulGelu,     // a, b, bias {trans_a, trans_b} -> act, pre       pre = op(a) op(b) + bias; act = gelu(pre)
+  MatmulAcc,      // acc, a, b {trans_a, trans_b} -> acc!            acc += op(a) op(b), acc f32
+  MatmulBiasAcc,  // acc, acc_bias[out], a[N,out], b -> acc!, acc_bias!   acc += a^T b; acc_bias += column
+                  // sums of a
+  MatmulGeluGrad,    // dy, b, pre {trans_a, trans_b} -> dpre   dpre = (op(dy) op(b)) * gelu'(pre)
+  Conv2d,            // x, w [, bias] {stride, pad} -> y
   Conv2dGradInput,   // dy, w {stride, pad, height, width} -> dx
   Conv2dGradWeight,  // acc, x, dy {stride, pad} -> acc!
   BiasGrad,          // acc[out], dy[N,out] -> acc!                     column sums
 
   // --- normalisation --------------------------------------------------------------------------
-  LayerNorm,      // x, gamma, beta {eps} -> y, mean[N], rstd[N]            stats f32
-  AddLayerNorm,   // a, b, gamma, beta {eps} -> sum, y, mean, rstd          sum = S(a + b), y from the rounded
-                  // sum
-  LayerNormGrad,  // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta [, dres] -> dx (+ dres), dgamma!, dbeta!
+  LayerNorm,     // x, gamma, beta {eps} -> y, mean[N], rstd[N]            stats f32
+  AddLayerNorm,  // a, b, gamma, beta {eps} -> sum, y, mean, rstd          sum = S(a + b), y from the rounded
+                 // sum
+  // With {sums: 1} a norm's gradient has one more accumulator, its last input and output: the column sums of
+  // dx, which are the gradient of a bias that was added to the norm's input.
+  LayerNormGrad,  // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta [, dres] [, acc_bias]
+                  //   -> dx (+ dres), dgamma!, dbeta! [, acc_bias!]
   RmsNorm,        // x, gamma {eps} -> y, rstd[N]
   AddRmsNorm,     // a, b, gamma {eps} -> sum, y, rstd
-  RmsNormGrad,    // dy, x, gamma, rstd, acc_dgamma [, dres] -> dx (+ dres), dgamma!
-  BatchNorm,      // x, gamma, beta, running_mean, running_var {eps, momentum}
-                  //   -> y, mean[C], rstd[C], running_mean!, running_var!  over all but the last dim
+  RmsNormGrad,  // dy, x, gamma, rstd, acc_dgamma [, dres] [, acc_bias] -> dx (+ dres), dgamma! [, acc_bias!]
+  BatchNorm,    // x, gamma, beta, running_mean, running_var {eps, momentum}
+                //   -> y, mean[C], rstd[C], running_mean!, running_var!  over all but the last dim
   BatchNormInfer,  // x, gamma, beta, running_mean, running_var {eps} -> y
   BatchNormGrad,   // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta -> dx, dgamma!, dbeta!
   // BatchNorm over the micro-batches of several ranks: statistics are gathered, or summed, in between.
@@ -114,8 +121,8 @@ enum class Op : uint8_t {
 
 inline constexpr int kNumOps = static_cast<int>(Op::Copy) + 1;
 
-// Slots of the `hyper` input. The optimizer ops skip the update where norm[1] is 0, and always leave the
-// gradients zeroed for the next step.
+// Slots of the `hyper` input. The optimizer ops skip the update where norm[1] is 0, and leave the gradients
+// zeroed for the next step, unless that overwrites them ({keep: 1}).
 inline constexpr int kHyperLr = 0;
 inline constexpr int kHyperBeta1 = 1;  // momentum for Sgd
 inline constexpr int kHyperBeta2 = 2;

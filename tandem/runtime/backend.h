@@ -3,9 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "tandem/base/dtype.h"
+#include "tandem/compile/fuse.h"
+#include "tandem/runtime/device.h"
 #include "tandem/runtime/kernel.h"
 
 namespace tandem {
@@ -14,8 +17,16 @@ struct Backend {
   std::string name;         // "cpu"
   std::string description;  // "avx512 + avx512_bf16"
   KernelRegistry kernels;
+  // For commands on host memory (an optimizer that was offloaded), where the device has a memory of its own.
+  std::optional<KernelRegistry> host_kernels;
+  MakeDevice make_device;
+  FuseOptions fuse;
+  bool overwrites_gradients = false;      // its kernels honour {fresh} and {keep}
+  std::function<int64_t()> memory_bytes;  // the device's own memory; empty where it uses the machine's
   std::function<double(DType storage, int num_threads)> peak_flops;  // measured, FLOP/s of matrix products
   std::function<double(int num_threads)> copy_bandwidth;             // measured, bytes/s read plus written
+
+  const KernelRegistry& on_host() const { return host_kernels ? *host_kernels : kernels; }
 };
 
 }  // namespace tandem

@@ -37,14 +37,17 @@ struct KernelArgs {
   std::span<std::byte> workspace;  // at least what Kernel::workspace asked for, 64-byte aligned
 };
 
-// Where a kernel runs. On the CPU: a thread pool.
+// Where a kernel runs: on the CPU a thread pool; on a GPU a queue of the device (a cudaStream_t), into which
+// kernels put their work without waiting for it.
 class Stream {
  public:
-  explicit Stream(ThreadPool& pool) : pool_(pool) {}
+  explicit Stream(ThreadPool& pool, void* queue = nullptr) : pool_(pool), queue_(queue) {}
   ThreadPool& pool() const { return pool_; }
+  void* queue() const { return queue_; }
 
  private:
   ThreadPool& pool_;
+  void* queue_;
 };
 
 // What is known about a call before memory exists: enough to choose a kernel and size its scratch.
@@ -61,6 +64,9 @@ struct Kernel {
   bool (*supports)(const CallSignature& call);
   size_t (*workspace)(const CallSignature& call, int num_threads);  // may be null: none
   void (*run)(const KernelArgs& args, Stream& stream);
+  // Called once a command, before its first run, while the tensors hold nothing that is needed: the place to
+  // time alternatives. May be null.
+  void (*prepare)(const KernelArgs& args, Stream& stream) = nullptr;
 };
 
 class KernelRegistry {

@@ -1,35 +1,28 @@
-// Runs a compiled step: allocates the planned arenas, binds every command to its kernel, or to the
-// communicator of its axis, and to its addresses once, then executes lists of commands. Computation runs on
-// the calling thread and its pool; collectives of the data axis, sends and copies on streams of their own
-// beside it.
+// Runs a compiled step on a device: allocates the planned arenas, binds every command to its kernel, or to
+// its mesh axis, and to its addresses once, then has the device execute lists of commands.
 #pragma once
 
 #include <array>
-#include <functional>
+#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "tandem/base/task_stream.h"
 #include "tandem/comm/connect.h"
 #include "tandem/compile/executable.h"
-#include "tandem/compile/memory_plan.h"
 #include "tandem/compile/pipeline.h"
-#include "tandem/runtime/arena.h"
+#include "tandem/runtime/backend.h"
+#include "tandem/runtime/device.h"
 #include "tandem/runtime/kernel.h"
 
 namespace tandem {
 
-// Called after each command with its start and duration in seconds; for profiles and traces. Streams call it
-// one at a time.
-using CommandObserver =
-    std::function<void(const Command& command, size_t index, double start_s, double seconds)>;
-
 class Session {
  public:
   // `comms` outlives the session; a step for one rank needs none.
+  Session(CompiledStep step, const Backend& backend, ThreadPool& pool, const Communicators* comms = nullptr);
+  // On the CPU, with these kernels.
   Session(CompiledStep step, const KernelRegistry& registry, ThreadPool& pool,
           const Communicators* comms = nullptr);
   ~Session();
@@ -42,14 +35,23 @@ class Session {
   void run_update() { run(update_); }
   void run_eval() { run(eval_); }
 
-  // Inputs and outputs of one executable, by name.
+  // Inputs and outputs of one executable, by name. What `read` returns stays until it is called again.
   void write(const Executable& executable, std::string_view input, std::span<const std::byte> bytes);
   std::span<const std::byte> read(const Executable& executable, std::string_view output) const;
+  // As the output is now, without waiting for it: `to` has it once a later `read` or `wait` has returned.
+  void read_later(const Executable& executable, std::string_view output, std::span<std::byte> to) const;
 
-  // A persistent buffer's live bytes (a parameter, a gradient, ...).
+  void wait() const { device_->read({}, nullptr); }
+
+  // A persistent buffer (a parameter, a gradient, ...): its live bytes, where the CPU can touch them, or some
+  // of them copied to or from the device.
+  bool shares_memory() const { return device_->shares_memory(); }
   std::span<std::byte> buffer(const Persistent& persistent) const;
-  std::span<std::byte> host() const { return arenas_[static_cast<size_t>(Arena::Host)].span(); }
-  int64_t allocated_bytes(Arena arena) const { return arenas_[static_cast<size_t>(arena)].bytes(); }
+  void read_buffer(const Persistent& persistent, int64_t offset, std::span<std::byte> to) const;
+  void write_buffer(const Persistent& persistent, int64_t offset, std::span<const std::byte> from);
+  std::span<std::byte> host() const { return memory(Arena::Host).span(); }
+  int64_t allocated_bytes(Arena arena) const { return memory(arena).bytes; }
+  int64_t library_bytes() const { return device_->library_bytes(); }
 
   // Sets every persistent buffer to its start: counter-based random numbers keyed by seed and name, so that
   // they depend on nothing else. Weights with an fp32 master are rounded from it. All ranks call these
@@ -60,35 +62,27 @@ class Session {
   void observe(CommandObserver observer) { observer_ = std::move(observer); }
 
  private:
-  struct BoundCommand {
-    const Kernel* kernel;  // null for a collective
-    Communicator* comm;    // null for a kernel
-    std::string label;     // of a collective, for errors
-    std::vector<TensorArg> in;
-    std::vector<TensorArg> out;
-    const Command* command;
-    size_t index;
-  };
-  std::vector<BoundCommand> bind(const Executable& executable, const KernelRegistry& registry) const;
+  Session(CompiledStep step, const KernelRegistry& registry, const KernelRegistry& host_registry,
+          std::unique_ptr<Device> device, ThreadPool& pool, const Communicators* comms);
+  Program bind(const Executable& executable, const KernelRegistry& registry,
+               const KernelRegistry& host_registry) const;
+  const DeviceMemory& memory(Arena arena) const { return arenas_[static_cast<size_t>(arena)]; }
   std::byte* address(const Slice& slice) const;
-  void run(const std::vector<BoundCommand>& commands);
-  void run_streams(const std::vector<BoundCommand>& commands);
-  void execute(const BoundCommand& item, Stream& stream);
+  void run(const Program& program);
 
   CompiledStep step_;
   ThreadPool& pool_;
-  Stream stream_;
-  ThreadPool copy_pool_{1};  // of the streams beside computation
-  Stream copy_stream_{copy_pool_};
   const Communicators* comms_;
-  std::array<HostArena, kNumArenas> arenas_;
-  std::vector<BoundCommand> pass_, last_pass_, update_, eval_, gather_;
+  std::array<DeviceMemory, kNumArenas> arenas_;
+  Program pass_, last_pass_, update_, eval_, gather_;
+  std::unique_ptr<Device> device_;  // first to go: it may still be at work on the others
   CommandObserver observer_;
-  std::mutex observer_mutex_;
-  std::array<std::unique_ptr<TaskStream>, kNumStreams> streams_;  // null where no command runs there
+  mutable std::map<std::string, std::vector<std::byte>, std::less<>> outputs_;  // last read, by name
 };
 
-// The compiler's question to a registry: which kernel, and how much scratch on this many threads.
+// The compiler's question to a registry, or to a backend's two: which kernel, and how much scratch on this
+// many threads.
 ChooseKernel choose_from(const KernelRegistry& registry, int num_threads);
+ChooseKernel choose_from(const Backend& backend, int num_threads);
 
 }  // namespace tandem

@@ -31,7 +31,10 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
   options.precision = precision_policy(config.precision);
   options.optimizer = config.train.optimizer;
   options.recompute = config.memory.recompute;
-  options.choose = choose_from(backend.kernels, thread_count(config, ranks_here));
+  if (backend.memory_bytes) options.device_memory = backend.memory_bytes();
+  options.fuse = backend.fuse;
+  options.overwrite_gradients = backend.overwrites_gradients;
+  options.choose = choose_from(backend, thread_count(config, ranks_here));
   return options;
 }
 
@@ -68,7 +71,7 @@ CompiledStep compile_as_chosen(const Config& config, const CompileOptions& optio
 Recompute resolve_auto(const Config& config, const CompileOptions& options, const Graph& forward) {
   constexpr int64_t kStagingDiffers = 16 << 10;  // along the data axis
   const int64_t limit =
-      memory_limit(config, options.ranks_here) - (options.parallel.at.shape.data > 1 ? kStagingDiffers : 0);
+      memory_limit(config, options) - (options.parallel.at.shape.data > 1 ? kStagingDiffers : 0);
   Recompute smallest;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const Recompute& choice : recompute_candidates(num_blocks(forward))) {
@@ -78,7 +81,7 @@ Recompute resolve_auto(const Config& config, const CompileOptions& options, cons
       other.parallel.at = at;
       other.recompute = choice;
       other.observe = nullptr;
-      need = std::max(need, total_bytes(compile_as_chosen(config, other, forward).sizes));
+      need = std::max(need, counted_bytes(compile_as_chosen(config, other, forward).sizes, options));
       if (need > limit && need >= least) break;
     }
     if (need <= limit) return choice;

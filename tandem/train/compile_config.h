@@ -33,7 +33,10 @@ struct HostLayout {
 };
 HostLayout host_layout(const Config& config, const CompiledStep& step);
 
-int64_t memory_limit(const Config& config, int ranks_here = 1);  // memory.limit, or a share of the machine's
+// memory.limit, or the device's memory, or a share of the machine's; and what counts against it: all but the
+// host arena where the device has a memory of its own.
+int64_t memory_limit(const Config& config, const CompileOptions& options);
+int64_t counted_bytes(const ArenaSizes& sizes, const CompileOptions& options);
 
 // Throws PlanError naming the cheapest change that fits when the plan is over the limit.
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,

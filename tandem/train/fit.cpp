@@ -70,11 +70,12 @@ class Search {
     ranks.push_back(at_);
     Need most{0, 0};  // of all ranks: what is named must work on each
     for (const MeshPosition& rank : ranks) {
-      const CompiledStep step =
-          compile_config(config, compile_options(config, backend_, rank, ranks_here_), model_);
-      const int64_t total = total_bytes(step.sizes);
+      const CompileOptions options = compile_options(config, backend_, rank, ranks_here_);
+      const CompiledStep step = compile_config(config, options, model_);
+      const int64_t total = counted_bytes(step.sizes, options);
+      const bool staging_counts = options.device_memory == 0;
       most.async = std::max(most.async, total);
-      most.sync = std::max(most.sync, total - host_layout(config, step).staging);
+      most.sync = std::max(most.sync, total - (staging_counts ? host_layout(config, step).staging : 0));
     }
     return most;
   }
@@ -99,15 +100,24 @@ class Search {
 
 }  // namespace
 
-int64_t memory_limit(const Config& config, int ranks_here) {
-  return config.memory.limit > 0 ? config.memory.limit : total_memory_bytes() / ranks_here;
+int64_t memory_limit(const Config& config, const CompileOptions& options) {
+  if (config.memory.limit > 0) return config.memory.limit;
+  return options.device_memory > 0 ? options.device_memory : total_memory_bytes() / options.ranks_here;
+}
+
+int64_t counted_bytes(const ArenaSizes& sizes, const CompileOptions& options) {
+  const int64_t host = sizes[static_cast<size_t>(Arena::Host)];
+  return total_bytes(sizes) - (options.device_memory > 0 ? host : 0);
 }
 
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
                  const BuildModel& model, int ranks_here) {
-  const int64_t limit = memory_limit(config, ranks_here), needed = total_bytes(step.sizes);
+  const CompileOptions options = compile_options(config, backend, step.position, ranks_here);
+  const int64_t limit = memory_limit(config, options), needed = counted_bytes(step.sizes, options);
   if (needed <= limit) return;
-  const std::string source = config.memory.limit > 0 ? "memory.limit" : "this machine's memory";
+  const std::string source = config.memory.limit > 0     ? "memory.limit"
+                             : options.device_memory > 0 ? "the GPU's memory"
+                                                         : "this machine's memory";
   const Search search(config, backend, model, step, ranks_here);
   if (const auto change = search.cheapest(limit)) {
     throw PlanError("memory: the plan needs {} but {} is {}; the cheapest change that fits is {} ({})",

@@ -20,7 +20,13 @@ namespace tandem {
 // Bytes of a staging copy of what this rank writes, for the host arena.
 int64_t state_staging_bytes(const CompiledStep& step);
 
-std::vector<TensorView> state_views(const Session& session);  // what this rank writes
+// What this rank writes. Where the device's memory is out of the CPU's reach, `memory` receives a copy, in
+// the order of the file; it has state_staging_bytes, or is empty, and `own` takes the copy then.
+struct StateViews {
+  std::vector<TensorView> views;
+  std::vector<std::byte> own;
+};
+StateViews state_views(const Session& session, std::span<std::byte> memory = {});
 
 // The newest good checkpoint of a folder, or the one at a path, loaded into a training session. All ranks
 // call it together.

@@ -1,5 +1,7 @@
 #include "tandem/train/step_runner.h"
 
+#include <cstring>
+
 #include "tandem/compile/update_graph.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/lr_schedule.h"
@@ -14,9 +16,11 @@ StepRunner::StepRunner(const Config& config, Session& session, Loader& loader, b
       counts_loss_(counts_loss) {}
 
 // A pipeline rank runs all micro-batches of the step in one pass, others one micro-batch a pass.
-void StepRunner::run_passes(float scale, StepResult& result, std::span<double> stats) {
+void StepRunner::run_passes(float scale, StepResult& result) {
   const CompiledStep& step = session_.step();
   const int64_t count = config_.accumulation();
+  pass_stats_.clear();
+  pass_stats_.reserve(static_cast<size_t>(count));  // read_later writes into it
   for (int64_t i = 0; i < count; ++i) {
     const bool last = i + 1 == count && !step.last_pass.commands.empty();
     const Executable& pass = last ? step.last_pass : step.pass;
@@ -34,10 +38,16 @@ void StepRunner::run_passes(float scale, StepResult& result, std::span<double> s
     }
     for (const Binding& output : pass.outputs) {
       if (!output.name.starts_with("stats")) continue;
-      const auto* found = reinterpret_cast<const double*>(session_.read(pass, output.name).data());
-      stats[kStatLoss] += found[0];
-      stats[kStatCorrect] += found[1];
+      pass_stats_.emplace_back();
+      session_.read_later(pass, output.name, std::as_writable_bytes(std::span(pass_stats_.back())));
     }
+  }
+}
+
+void StepRunner::add_stats(std::span<double> sums) const {
+  for (const auto& [loss, correct] : pass_stats_) {
+    sums[kStatLoss] += loss;
+    sums[kStatCorrect] += correct;
   }
 }
 
@@ -48,23 +58,30 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   result.targets = loader_.valid_targets(loader_.position(), config_.train.batch);
   const auto targets = static_cast<double>(std::max<int64_t>(1, result.targets));
   const auto scale = static_cast<float>(scaler_.scale() / targets);
-  double stats[kNumStats] = {};
-  run_passes(scale, result, stats);
-  if (!counts_loss_) stats[kStatLoss] = stats[kStatCorrect] = 0;
-  stats[kStatStop] = stop ? 1 : 0;
-
+  run_passes(scale, result);
+  // Several ranks add up their statistics with the norm; one need not wait for its own before the update.
   const Executable& update = session_.step().update;
+  const bool alone = session_.step().position.shape.world() == 1;
+  double stats[kNumStats] = {};
+  if (!alone && counts_loss_) {
+    session_.wait();
+    add_stats(stats);
+  }
+  stats[kStatStop] = stop ? 1 : 0;
   session_.write(update, "stats", std::as_bytes(std::span(stats)));
   write_hyper(step);
   session_.run_update();
-  const auto* norm = reinterpret_cast<const double*>(session_.read(update, "norm").data());
+  double norm[2] = {};
+  session_.read_later(update, "norm", std::as_writable_bytes(std::span(norm)));
+  const std::span<const std::byte> sums = session_.read(update, "sums");
   result.grad_norm = norm[0];
   result.applied = norm[1] != 0;
   result.loss_scale = scaler_.scale();
   if (result.applied) ++updates_;
   scaler_.update(result.applied);
-  const std::span<const std::byte> sums = session_.read(update, "sums");
-  const auto* totals = reinterpret_cast<const double*>(sums.data() + sums.size()) - kNumStats;
+  double totals[kNumStats];
+  std::memcpy(totals, sums.data() + sums.size() - sizeof totals, sizeof totals);
+  if (alone) add_stats(totals);
   result.loss = totals[kStatLoss] / targets;
   result.accuracy = totals[kStatCorrect] / targets;
   result.stop = totals[kStatStop] != 0;

@@ -2,6 +2,9 @@
 // profiles and benchmarks.
 #pragma once
 
+#include <array>
+#include <vector>
+
 #include "tandem/config/config.h"
 #include "tandem/data/loader.h"
 #include "tandem/runtime/session.h"
@@ -34,7 +37,8 @@ class StepRunner {
   LossScaler& scaler() { return scaler_; }
 
  private:
-  void run_passes(float scale, StepResult& result, std::span<double> stats);
+  void run_passes(float scale, StepResult& result);
+  void add_stats(std::span<double> sums) const;
   void write_hyper(int64_t step);
 
   const Config& config_;
@@ -42,6 +46,7 @@ class StepRunner {
   Loader& loader_;
   LossScaler scaler_;
   bool counts_loss_;
+  std::vector<std::array<double, 2>> pass_stats_;  // of this step's passes
   int64_t updates_ = 0;  // applied so far: Adam's bias correction counts these, not skipped steps
 };
 

@@ -282,7 +282,9 @@ class Trainer {
                     {"updates", runner_.updates()},
                     {"tokens", tokens_},
                     {"loss_scaler", runner_.scaler().state()}};
-    writer.save(meta, state_views(session_), may_be_async ? run_.staging() : std::span<std::byte>{});
+    if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
+    const StateViews state = state_views(session_, run_.staging());
+    writer.save(meta, state.views, may_be_async ? run_.staging() : std::span<std::byte>{});
   }
 
   // fp16 skips a step now and then while its loss scale settles. Where no scaling is left to lower, gradients

@@ -56,6 +56,7 @@ def config(model, **sections):
     images = model["family"] in ("resnet", "mlp")
     made = {
         "name": "run",
+        "device": "cpu",
         "threads": 1,
         "model": model,
         "data": {"train": "builtin:shapes" if images else "builtin:stories", "eval_samples": 6},

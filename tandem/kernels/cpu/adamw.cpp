@@ -1,6 +1,4 @@
 // AdamW over all parameters in one call.
-#include <cmath>
-
 #include "tandem/kernels/cpu/optimizer_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,24 +11,22 @@ namespace tandem {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The bias corrections are folded into two constants:
-// w' = w keep - (lr / c1) m / (sqrt(v) / sqrt(c2) + eps), with c = 1 - beta^step.
-void update_adamw(const cpu::UpdateChunk& chunk, const cpu::OptimizerStep& step) {
+void update_adamw(const cpu::UpdateChunk& chunk, const OptimizerStep& step) {
   const FloatTag d;
-  const auto constant = [d](double x) { return hn::Set(d, static_cast<float>(x)); };
-  const auto beta1 = constant(step.beta1), rest1 = constant(1 - step.beta1);
-  const auto beta2 = constant(step.beta2), rest2 = constant(1 - step.beta2);
-  const auto rate = constant(step.lr / (1 - std::pow(step.beta1, step.step)));
-  const auto root_scale = constant(1 / std::sqrt(1 - std::pow(step.beta2, step.step)));
-  const auto eps = constant(step.eps);
-  const auto keep = constant(1 - step.lr * (chunk.decayed ? step.decay : 0));
+  const auto beta1 = hn::Set(d, step.beta1), rest1 = hn::Set(d, step.rest1);
+  const auto beta2 = hn::Set(d, step.beta2), rest2 = hn::Set(d, step.rest2);
+  const auto rate = hn::Set(d, step.rate), eps = hn::Set(d, step.eps);
+  const auto root_scale = hn::Set(d, step.root_scale);
+  const auto keep = hn::Set(d, chunk.decayed ? step.keep : 1.0f);
   update_chunk(chunk, step.grad_factor, [&](FloatVec w, FloatVec g, size_t i, auto part) {
-    const auto m = hn::MulAdd(beta1, load_float(d, chunk.m + i, part), hn::Mul(rest1, g));
-    const auto v = hn::MulAdd(beta2, load_float(d, chunk.v + i, part), hn::Mul(rest2, hn::Mul(g, g)));
+    const auto m_old = load_float(d, chunk.m + i, part), v_old = load_float(d, chunk.v + i, part);
+    const auto m = hn::Add(hn::Mul(beta1, m_old), hn::Mul(rest1, g));
+    const auto v = hn::Add(hn::Mul(beta2, v_old), hn::Mul(rest2, hn::Mul(g, g)));
     store_float(d, m, chunk.m + i, part);
     store_float(d, v, chunk.v + i, part);
-    const auto direction = hn::Div(hn::Mul(rate, m), hn::MulAdd(hn::Sqrt(v), root_scale, eps));
-    return hn::MulSub(w, keep, direction);
+    const auto root = hn::Add(hn::Mul(hn::Sqrt(v), root_scale), eps);
+    const auto direction = hn::Div(hn::Mul(rate, m), root);
+    return hn::Sub(hn::Mul(w, keep), direction);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "tandem/kernels/cpu/cpu_features.h"
 #include "tandem/kernels/cpu/register.h"
+#include "tandem/runtime/host_device.h"
 
 namespace tandem::cpu {
 namespace {
@@ -36,6 +37,9 @@ Backend make_backend() {
   backend.name = "cpu";
   backend.description = fmt::format("cpu {}", isa_name(isa));
   backend.kernels = all_kernels();
+  backend.make_device = [](ThreadPool& pool, const Communicators* comms) {
+    return std::make_unique<HostDevice>(pool, comms);
+  };
   backend.peak_flops = [isa](DType storage, int num_threads) {
     return 1e9 * measure_peak(isa, storage, num_threads);
   };

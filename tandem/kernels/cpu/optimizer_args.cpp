@@ -2,22 +2,9 @@
 
 #include <charconv>
 
-#include "tandem/kernels/cpu/ref_tensor.h"
+#include "tandem/base/error.h"
 
 namespace tandem::cpu {
-
-OptimizerStep read_optimizer_step(const TensorArg& hyper, const TensorArg& norm) {
-  const double total_norm = ref::get(norm, 0), clip = ref::get(hyper, kHyperClip);
-  const double clip_factor = clip > 0 && total_norm > clip ? clip / (total_norm + 1e-6) : 1;
-  return {.lr = ref::get(hyper, kHyperLr),
-          .beta1 = ref::get(hyper, kHyperBeta1),
-          .beta2 = ref::get(hyper, kHyperBeta2),
-          .eps = ref::get(hyper, kHyperEps),
-          .decay = ref::get(hyper, kHyperDecay),
-          .step = ref::get(hyper, kHyperStep),
-          .grad_factor = ref::get(hyper, kHyperInvScale) * clip_factor,
-          .skip = ref::get(norm, 1) == 0};
-}
 
 int64_t param_group_size(Op op, const Attrs& attrs) {
   return (op == Op::AdamW ? 4 : 3) + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);

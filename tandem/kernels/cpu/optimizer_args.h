@@ -1,5 +1,5 @@
-// What the optimizer ops' inputs mean: the hyper-parameters, the norm's verdict, and the parameters' groups
-// of tensors. Shared by the reference and the fast kernels.
+// What the optimizer ops' inputs mean: the parameters' groups of tensors, the slots of the norm. Shared by
+// the reference and the fast kernels.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,6 @@
 #include "tandem/runtime/kernel.h"
 
 namespace tandem::cpu {
-
-struct OptimizerStep {
-  double lr, beta1, beta2, eps, decay, step;
-  double grad_factor;  // what a stored gradient is multiplied by: unscaling and clipping in one
-  bool skip;           // the gradients are not finite: leave weights and moments alone
-};
-OptimizerStep read_optimizer_step(const TensorArg& hyper, const TensorArg& norm);
 
 // One parameter's tensors, which point into the call's arguments.
 struct ParamGroup {

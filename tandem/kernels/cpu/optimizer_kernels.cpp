@@ -33,7 +33,8 @@ bool supports_update(const CallSignature& call) {
 }
 
 void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update) {
-  const OptimizerStep step = read_optimizer_step(args.in[0], args.in[1]);
+  const OptimizerStep step = optimizer_step(args.in[0].as<float>(), args.in[1].as<double>());
+  const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
   const std::vector<ParamGroup> groups = read_param_groups(op, args);
   OptimizerChunks chunks;
   for (const ParamGroup& group : groups) chunks.add_tensor(group.w->elems());
@@ -48,11 +49,12 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update
                             .v = floats(group.v, begin),
                             .master = floats(group.master, begin),
                             .decayed = group.decayed,
+                            .keep_gradient = keep_gradients,
                             .elems = elems};
-    if (step.skip) {
-      std::memset(chunk.g, 0, static_cast<size_t>(elems * dtype_bytes(chunk.g_dtype)));
-    } else {
+    if (!step.skip) {
       update(chunk, step);
+    } else if (!keep_gradients) {
+      std::memset(chunk.g, 0, static_cast<size_t>(elems * dtype_bytes(chunk.g_dtype)));
     }
   });
 }

@@ -4,6 +4,7 @@
 
 #include "tandem/kernels/cpu/optimizer_args.h"
 #include "tandem/runtime/kernel.h"
+#include "tandem/runtime/optimizer_step.h"
 
 namespace tandem::cpu {
 
@@ -21,12 +22,12 @@ struct UpdateChunk {
   float* m;
   float* v;
   float* master;
-  bool decayed;
+  bool decayed, keep_gradient;
   int64_t elems;
 };
 
 // Runs update(chunk, step) on the chunks of all parameters in parallel; a step that must be skipped only
-// zeroes the gradients.
+// zeroes the gradients, unless they are to be kept.
 using UpdateFn = void (*)(const UpdateChunk& chunk, const OptimizerStep& step);
 void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update);
 

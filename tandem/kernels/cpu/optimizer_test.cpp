@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "tandem/kernels/cpu/optimizer_chunks.h"
+#include "tandem/kernels/cpu/pointwise_test.h"
 #include "tandem/kernels/cpu/ref_kernel_run.h"
-#include "tandem/kernels/cpu/register.h"
+#include "tandem/runtime/optimizer_step.h"
 
 namespace tandem::cpu {
 namespace {
@@ -37,11 +38,15 @@ std::vector<Setting> all_settings() {
 }
 
 // {lr, beta1, beta2, eps, decay, step, 1 / loss scale, clip}, with a norm that makes clipping happen
-KernelRun update(const Setting& setting, bool finite = true) {
+constexpr float kHyper[kHyperSlots] = {0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, 0.5f, 2};
+constexpr double kNorm = 2.5;
+
+KernelRun update(const Setting& setting, bool finite = true, bool keep = false) {
   std::string decay;
   for (size_t i = 0; i < kSizes.size(); ++i) decay += i == 0 ? "1" : i % 2 == 0 ? ",1" : ",0";
-  KernelRun run(setting.op, {{"masters", setting.masters ? 1 : 0}, {"decay", decay}});
-  run.in(DType::F32, {8}, {0.01, 0.9, 0.95, 1e-8, 0.1, 3, 0.5, 2}).in({2}, {2.5, finite ? 1.0 : 0.0});
+  KernelRun run(setting.op, {{"masters", setting.masters ? 1 : 0}, {"decay", decay}, {"keep", keep ? 1 : 0}});
+  run.in(DType::F32, {kHyperSlots}, {std::begin(kHyper), std::end(kHyper)});
+  run.in({2}, {kNorm, finite ? 1.0 : 0.0});
   uint64_t seed = 1;
   for (int64_t n : kSizes) {
     run.random_in(setting.weight, {n}, seed).random_in(setting.gradient, {n}, seed + 1);
@@ -70,6 +75,116 @@ TEST(OptimizerKernels, MatchTheReferenceForEveryStorageType) {
                                                              : 1e-6;
       expect_near(actual.result(i), expected.result(i), i % per_param == 0 ? rounding : 1e-6);
     }
+  }
+}
+
+TEST(OptimizerKernels, LeaveGradientsThatAreKept) {
+  for (const Setting& setting : all_settings()) {
+    for (bool finite : {true, false}) {
+      KernelRun kept = update(setting, finite, true), zeroed = update(setting, finite);
+      KernelRun expected = kept;
+      kept.run(all_kernels(), setting.kernel());
+      zeroed.run(all_kernels(), setting.kernel());
+      expected.run_reference();
+      const int per_param = kept.num_results() / static_cast<int>(kSizes.size());
+      for (int i = 0; i < kept.num_results(); ++i) {
+        const bool is_gradient = i % per_param == 1;
+        EXPECT_EQ(kept.result_bytes(i), (is_gradient ? expected : zeroed).result_bytes(i)) << setting.name();
+      }
+    }
+  }
+}
+
+// One element, spelled out as tandem/runtime/optimizer_step.h says it.
+float updated_weight(Op op, const OptimizerStep& step, bool decayed, float w, float g, float& m, float& v) {
+  g *= step.grad_factor;
+  if (op == Op::Sgd) {
+    m = step.beta1 * m + ((decayed ? step.decay : 0) * w + g);
+    return w - step.lr * m;
+  }
+  m = step.beta1 * m + step.rest1 * g;
+  v = step.beta2 * v + step.rest2 * (g * g);
+  return w * (decayed ? step.keep : 1) - (step.rate * m) / (std::sqrt(v) * step.root_scale + step.eps);
+}
+
+// Values of all magnitudes, subnormal ones too.
+HostTensor spread_tensor(DType dtype, int64_t elems, uint64_t stream) {
+  HostTensor tensor = random_tensor(dtype, {elems}, stream);
+  const Rng rng(13, stream);
+  const bool is_f16 = dtype == DType::F16;
+  for (int64_t i = 0; i < elems; ++i) {
+    const uint64_t power = rng.below(static_cast<uint64_t>(i), is_f16 ? 36 : 250);
+    ref::set(tensor.arg(), i, std::ldexp(tensor.at(i), static_cast<int>(power) - (is_f16 ? 24 : 148)));
+  }
+  return tensor;
+}
+
+// One parameter's tensors: w, g, m, [v,] [master].
+std::vector<HostTensor> spread_parameter(const Setting& setting, int64_t elems) {
+  std::vector<HostTensor> tensors = {spread_tensor(setting.weight, elems, 1),
+                                     spread_tensor(setting.gradient, elems, 2),
+                                     spread_tensor(DType::F32, elems, 3)};
+  if (setting.op == Op::AdamW) {
+    tensors.push_back(spread_tensor(DType::F32, elems, 4));
+    for (int64_t i = 0; i < elems; ++i) ref::set(tensors[3].arg(), i, std::abs(tensors[3].at(i)));
+  }
+  if (setting.masters) tensors.push_back(spread_tensor(DType::F32, elems, 5));
+  return tensors;
+}
+
+std::vector<HostTensor> spelled_out(const Setting& setting, const OptimizerStep& step, bool decayed,
+                                    std::vector<HostTensor> tensors) {
+  const TensorArg w = tensors[0].arg(), g = tensors[1].arg();
+  const TensorArg weight = setting.masters ? tensors.back().arg() : w;
+  for (int64_t i = 0; i < w.elems(); ++i) {
+    float no_v = 0, &m = tensors[2].arg().as<float>()[i];
+    float& v = setting.op == Op::AdamW ? tensors[3].arg().as<float>()[i] : no_v;
+    const auto updated =
+        static_cast<double>(updated_weight(setting.op, step, decayed, static_cast<float>(ref::get(weight, i)),
+                                           static_cast<float>(ref::get(g, i)), m, v));
+    ref::set(weight, i, updated);
+    ref::set(w, i, updated);
+    ref::set(g, i, 0);
+  }
+  return tensors;
+}
+
+TEST(OptimizerKernels, HaveTheBitsThatAreSpelledOutOnEveryTarget) {
+  const KernelRegistry registry = all_kernels();
+  HostTensor hyper(DType::F32, {kHyperSlots}), norm(DType::F64, {2});
+  std::memcpy(hyper.bytes.data(), kHyper, sizeof kHyper);
+  ref::set(norm.arg(), 0, kNorm);
+  ref::set(norm.arg(), 1, 1);
+  const OptimizerStep step = optimizer_step(hyper.arg().as<float>(), norm.arg().as<double>());
+  for (const Setting& setting : all_settings()) {
+    for (const bool decayed : {false, true}) {
+      const std::vector<HostTensor> tensors = spread_parameter(setting, 10007);
+      Call call{setting.op, {hyper, norm}, {}, {}, {{"masters", int64_t{setting.masters}}}};
+      call.attrs.set("decay", std::string(decayed ? "1" : "0"));
+      for (const HostTensor& tensor : tensors) {
+        call.out.push_back(tensor.type);
+        call.shares.push_back(static_cast<int>(call.in.size()));
+        call.in.push_back(tensor);
+      }
+      const std::vector<HostTensor> expected = spelled_out(setting, step, decayed, tensors);
+      for_each_target([&] {
+        EXPECT_TRUE(run(registry.by_name(setting.kernel()), call, pool_of(1)) == expected) << setting.name();
+      });
+    }
+  }
+}
+
+TEST(OptimizerStep, HasTheBiasCorrectionsOfItsCount) {
+  const double norm[2] = {1, 1};
+  for (const double count : {1, 2, 3, 10, 1000, 12345, 1 << 24}) {
+    float hyper[kHyperSlots] = {};
+    std::copy_n(kHyper, kHyperSlots, hyper);
+    hyper[kHyperStep] = static_cast<float>(count);
+    const OptimizerStep step = optimizer_step(hyper, norm);
+    const double beta1 = hyper[kHyperBeta1], beta2 = hyper[kHyperBeta2];
+    EXPECT_FLOAT_EQ(step.rate, static_cast<float>(hyper[kHyperLr] / (1 - std::pow(beta1, count))));
+    EXPECT_FLOAT_EQ(step.root_scale, static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, count))));
+    EXPECT_EQ(step.grad_factor, 0.5f);  // the norm is below the clip
   }
 }
 

@@ -24,6 +24,7 @@ void run_embedding(const KernelArgs& args, Stream&) {
 }
 
 void run_embedding_grad(const KernelArgs& args, Stream&) {
+  begin_accumulators(args, {0});
   const TensorArg &ids = args.in[1], &dy = args.in[2], &acc = args.out[0];
   const int64_t dim = acc.type.shape.last();
   std::vector<double> sums(static_cast<size_t>(acc.elems()));
@@ -36,6 +37,7 @@ void run_embedding_grad(const KernelArgs& args, Stream&) {
 }
 
 void run_position_grad(const KernelArgs& args, Stream&) {
+  begin_accumulators(args, {0});
   const TensorArg &dy = args.in[1], &acc = args.out[0];
   // The table may have more positions than the batch has time steps.
   const int64_t per_sequence = dy.elems() / dy.type.shape[0];

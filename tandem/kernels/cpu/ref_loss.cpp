@@ -82,6 +82,7 @@ void run_linear_cross_entropy(const KernelArgs& args, Stream&) {
 }
 
 void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
+  begin_accumulators(args, {2});
   const TensorArg &x = args.in[0], &w = args.in[1], &targets = args.in[2], &scale = args.in[3];
   const TensorArg &dx = args.out[0], &stats = args.out[1], &acc_dw = args.out[2];
   const int64_t dim = x.type.shape.last();

@@ -55,6 +55,7 @@ void run_matmul_gelu(const KernelArgs& args, Stream&) {
 }
 
 void run_matmul_acc(const KernelArgs& args, Stream&) {
+  begin_accumulators(args, {0});
   const Product product(args.in[1], args.in[2], args.attrs);
   for (int64_t row = 0; row < product.m; ++row) {
     for (int64_t col = 0; col < product.n; ++col) {
@@ -63,13 +64,39 @@ void run_matmul_acc(const KernelArgs& args, Stream&) {
   }
 }
 
-void run_bias_grad(const KernelArgs& args, Stream&) {
-  const TensorArg &dy = args.in[1], &acc = args.out[0];
+void add_column_sums(const TensorArg& acc, const TensorArg& dy) {
   const int64_t rows = dy.type.shape.rows(), cols = dy.type.shape.last();
   for (int64_t col = 0; col < cols; ++col) {
     double sum = 0;
     for (int64_t row = 0; row < rows; ++row) sum += get(dy, row * cols + col);
     accumulate(acc, col, sum);
+  }
+}
+
+void run_bias_grad(const KernelArgs& args, Stream&) {
+  begin_accumulators(args, {0});
+  add_column_sums(args.out[0], args.in[1]);
+}
+
+void run_matmul_bias_acc(const KernelArgs& args, Stream&) {
+  begin_accumulators(args, {0, 1});
+  const Product product(args.in[2], args.in[3], args.attrs);
+  for (int64_t row = 0; row < product.m; ++row) {
+    for (int64_t col = 0; col < product.n; ++col) {
+      accumulate(args.out[0], row * product.n + col, product.at(row, col));
+    }
+  }
+  add_column_sums(args.out[1], args.in[2]);
+}
+
+// The product is not rounded before the slope is applied: it is never stored.
+void run_matmul_gelu_grad(const KernelArgs& args, Stream&) {
+  const Product product(args.in[0], args.in[1], args.attrs);
+  for (int64_t row = 0; row < product.m; ++row) {
+    for (int64_t col = 0; col < product.n; ++col) {
+      const int64_t i = row * product.n + col;
+      set(args.out[0], i, product.at(row, col) * gelu_slope(get(args.in[2], i)));
+    }
   }
 }
 
@@ -79,6 +106,8 @@ void add_matmul(KernelRegistry& registry) {
   add(registry, Op::Matmul, run_matmul);
   add(registry, Op::MatmulGelu, run_matmul_gelu);
   add(registry, Op::MatmulAcc, run_matmul_acc);
+  add(registry, Op::MatmulBiasAcc, run_matmul_bias_acc);
+  add(registry, Op::MatmulGeluGrad, run_matmul_gelu_grad);
   add(registry, Op::BiasGrad, run_bias_grad);
 }
 

@@ -64,6 +64,7 @@ void run_add_rms_norm(const KernelArgs& args, Stream&) {
 // dbeta and mean have no data for RMSNorm, dres has none where no residual gradient is added.
 struct Backward {
   TensorArg dy, x, gamma, mean, rstd, dres, dx, dgamma, dbeta;
+  TensorArg dx_sums;  // none without {sums}
 };
 
 // With g = dy * gamma: dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)), without mean(g) for RMSNorm.
@@ -95,24 +96,35 @@ void normalise_grad(const Backward& b) {
   for (int64_t i = 0; i < cols; ++i) {
     accumulate(b.dgamma, i, dgamma[static_cast<size_t>(i)]);
     if (centred) accumulate(b.dbeta, i, dbeta[static_cast<size_t>(i)]);
+    if (b.dx_sums.data == nullptr) continue;
+    double sum = 0;
+    for (int64_t row = 0; row < rows; ++row) sum += get(b.dx, row * cols + i);
+    accumulate(b.dx_sums, i, sum);
   }
 }
 
+// Behind `fixed` inputs: [dres] [acc_bias], the latter where {sums} says so.
+void add_optional(Backward& b, const KernelArgs& args, size_t fixed) {
+  const bool sums = args.attrs.integer_or("sums", 0) != 0;
+  if (args.in.size() > fixed + (sums ? 1 : 0)) b.dres = args.in[fixed];
+  if (!sums) return;
+  b.dx_sums = args.out.back();
+  begin_accumulators(args, {args.out.size() - 1});
+}
+
 void run_layer_norm_grad(const KernelArgs& args, Stream&) {
-  normalise_grad({args.in[0], args.in[1], args.in[2], args.in[3], args.in[4],
-                  args.in.size() > 7 ? args.in[7] : TensorArg{}, args.out[0], args.out[1], args.out[2]});
+  begin_accumulators(args, {1, 2});
+  Backward b{args.in[0], args.in[1],  args.in[2],  args.in[3],  args.in[4],
+             {},         args.out[0], args.out[1], args.out[2], {}};
+  add_optional(b, args, 7);
+  normalise_grad(b);
 }
 
 void run_rms_norm_grad(const KernelArgs& args, Stream&) {
-  normalise_grad({args.in[0],
-                  args.in[1],
-                  args.in[2],
-                  {},
-                  args.in[3],
-                  args.in.size() > 5 ? args.in[5] : TensorArg{},
-                  args.out[0],
-                  args.out[1],
-                  {}});
+  begin_accumulators(args, {1});
+  Backward b{args.in[0], args.in[1], args.in[2], {}, args.in[3], {}, args.out[0], args.out[1], {}, {}};
+  add_optional(b, args, 5);
+  normalise_grad(b);
 }
 
 }  // namespace

@@ -31,26 +31,48 @@ void run_global_norm(const KernelArgs& args, Stream&) {
   set(args.out[0], 1, get(sums, num_slots) == 0 && std::isfinite(sum) ? 1 : 0);
 }
 
-// Calls update(w, g, i) -> new w for every element, unless the step is skipped; zeroes the gradients.
+struct Step {
+  double lr, beta1, beta2, eps, decay, step;
+  double grad_factor;  // what a stored gradient is multiplied by: unscaling and clipping in one
+  bool skip;           // the gradients are not finite: leave weights and moments alone
+};
+
+Step read_step(const KernelArgs& args) {
+  const TensorArg &hyper = args.in[0], &norm = args.in[1];
+  const double total_norm = get(norm, 0), clip = get(hyper, kHyperClip);
+  const double clip_factor = clip > 0 && total_norm > clip ? clip / (total_norm + 1e-6) : 1;
+  return {.lr = get(hyper, kHyperLr),
+          .beta1 = get(hyper, kHyperBeta1),
+          .beta2 = get(hyper, kHyperBeta2),
+          .eps = get(hyper, kHyperEps),
+          .decay = get(hyper, kHyperDecay),
+          .step = get(hyper, kHyperStep),
+          .grad_factor = get(hyper, kHyperInvScale) * clip_factor,
+          .skip = get(norm, 1) == 0};
+}
+
+// Calls update(w, g, i) -> new w for every element, unless the step is skipped; zeroes the gradients, unless
+// they are to be kept.
 template <typename Update>
-void update_group(const ParamGroup& group, const OptimizerStep& step, Update&& update) {
+void update_group(const KernelArgs& args, const ParamGroup& group, const Step& step, Update&& update) {
+  const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
   const TensorArg& weight = group.master != nullptr ? *group.master : *group.w;
   for (int64_t i = 0; i < group.w->elems(); ++i) {
     if (!step.skip) {
       set(weight, i, update(get(weight, i), get(*group.g, i) * step.grad_factor, i));
       set(*group.w, i, get(weight, i));
     }
-    set(*group.g, i, 0);
+    if (!keep_gradients) set(*group.g, i, 0);
   }
 }
 
 void run_adamw(const KernelArgs& args, Stream&) {
-  const OptimizerStep step = read_optimizer_step(args.in[0], args.in[1]);
+  const Step step = read_step(args);
   const double correction1 = 1 - std::pow(step.beta1, step.step);
   const double correction2 = 1 - std::pow(step.beta2, step.step);
   for (const ParamGroup& group : read_param_groups(Op::AdamW, args)) {
     const double keep = 1 - step.lr * (group.decayed ? step.decay : 0);
-    update_group(group, step, [&](double w, double g, int64_t i) {
+    update_group(args, group, step, [&](double w, double g, int64_t i) {
       const double m = step.beta1 * get(*group.m, i) + (1 - step.beta1) * g;
       const double v = step.beta2 * get(*group.v, i) + (1 - step.beta2) * g * g;
       set(*group.m, i, m);
@@ -62,9 +84,9 @@ void run_adamw(const KernelArgs& args, Stream&) {
 
 // Momentum without dampening; decay is added to the gradient.
 void run_sgd(const KernelArgs& args, Stream&) {
-  const OptimizerStep step = read_optimizer_step(args.in[0], args.in[1]);
+  const Step step = read_step(args);
   for (const ParamGroup& group : read_param_groups(Op::Sgd, args)) {
-    update_group(group, step, [&](double w, double g, int64_t i) {
+    update_group(args, group, step, [&](double w, double g, int64_t i) {
       const double m = step.beta1 * get(*group.m, i) + g + (group.decayed ? step.decay : 0) * w;
       set(*group.m, i, m);
       return w - step.lr * m;

@@ -40,6 +40,14 @@ inline void accumulate(const TensorArg& tensor, int64_t i, double value) {
   set(tensor, i, get(tensor, i) + value);
 }
 
+// Accumulators are outputs that an op adds to, or overwrites where it is told that they are fresh.
+inline void begin_accumulators(const KernelArgs& args, std::initializer_list<size_t> outputs) {
+  if (args.attrs.integer_or("fresh", 0) == 0) return;
+  for (size_t i : outputs) {
+    for (int64_t e = 0; e < args.out[i].elems(); ++e) set(args.out[i], e, 0);
+  }
+}
+
 inline int64_t index(const TensorArg& tensor, int64_t i) { return tensor.as<int32_t>()[i]; }  // ids, targets
 
 // tanh form, as everywhere in Tandem

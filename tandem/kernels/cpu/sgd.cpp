@@ -11,15 +11,15 @@ namespace tandem {
 namespace HWY_NAMESPACE {
 namespace {
 
-void update_sgd(const cpu::UpdateChunk& chunk, const cpu::OptimizerStep& step) {
+void update_sgd(const cpu::UpdateChunk& chunk, const OptimizerStep& step) {
   const FloatTag d;
-  const auto constant = [d](double x) { return hn::Set(d, static_cast<float>(x)); };
-  const auto momentum = constant(step.beta1), lr = constant(step.lr);
-  const auto decay = constant(chunk.decayed ? step.decay : 0);
+  const auto momentum = hn::Set(d, step.beta1), lr = hn::Set(d, step.lr);
+  const auto decay = hn::Set(d, chunk.decayed ? step.decay : 0.0f);
   update_chunk(chunk, step.grad_factor, [&](FloatVec w, FloatVec g, size_t i, auto part) {
-    const auto m = hn::MulAdd(momentum, load_float(d, chunk.m + i, part), hn::MulAdd(decay, w, g));
+    const auto decayed_g = hn::Add(hn::Mul(decay, w), g);
+    const auto m = hn::Add(hn::Mul(momentum, load_float(d, chunk.m + i, part)), decayed_g);
     store_float(d, m, chunk.m + i, part);
-    return hn::NegMulAdd(lr, m, w);
+    return hn::Sub(w, hn::Mul(lr, m));
   });
 }
 

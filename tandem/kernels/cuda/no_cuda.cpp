@@ -1,3 +1,6 @@
+// Answers where Tandem was built without CUDA.
+#include "tandem/base/error.h"
+#include "tandem/kernels/cuda/backend.h"
 #include "tandem/kernels/cuda/devices.h"
 
 namespace tandem::cuda {
@@ -5,5 +8,10 @@ namespace tandem::cuda {
 bool is_built() { return false; }
 std::string build_version() { return {}; }
 std::vector<Device> devices() { return {}; }
+
+Backend make_backend(KernelRegistry /*host*/) {
+  throw ConfigError(
+      "device: cuda: this program was built without CUDA; build it where nvcc is found, or use cpu");
+}
 
 }  // namespace tandem::cuda

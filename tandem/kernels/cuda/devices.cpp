@@ -1,6 +1,6 @@
-#include <cuda_runtime.h>
-
 #include "tandem/kernels/cuda/devices.h"
+
+#include <cuda_runtime_api.h>
 
 namespace tandem::cuda {
 

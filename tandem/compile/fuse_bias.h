@@ -1,0 +1,15 @@
+// The gradient of a bias is the column sums of a large tensor, which is not read just for that.
+//
+// Changes: bias_grad becomes part of the norm's gradient that writes the tensor ({sums: 1}), or else of the
+//   weight gradient that reads it (matmul_bias_acc).
+// Keeps: values, but for the order of the sums.
+// Needs before: the residual's gradient to be part of the norm's. Needs after: nothing.
+#pragma once
+
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+Graph fuse_bias_sums(const Graph& graph);
+
+}  // namespace tandem

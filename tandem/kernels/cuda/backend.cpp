@@ -1,0 +1,50 @@
+#include "tandem/kernels/cuda/backend.h"
+
+#include "tandem/kernels/cuda/ceilings.h"
+#include "tandem/kernels/cuda/cuda_device.h"
+#include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cuda/gpu_of_rank.h"
+#include "tandem/kernels/cuda/register.h"
+
+namespace tandem::cuda {
+
+KernelRegistry all_kernels() {
+  KernelRegistry registry;
+  add_matmul_kernels(registry);
+  add_norm_kernels(registry);
+  add_fused_attention_kernels(registry);
+  add_attention_kernels(registry);
+  add_pointwise_kernels(registry);
+  add_embedding_kernels(registry);
+  add_loss_kernels(registry);
+  add_optimizer_kernels(registry);
+  return registry;
+}
+
+Backend make_backend(KernelRegistry host) {
+  Backend backend;
+  const std::vector<Device> found = devices();
+  backend.name = "cuda";
+  backend.description = found.empty() ? "cuda, no GPU here" : found.front().name;
+  backend.kernels = all_kernels();
+  backend.host_kernels = std::move(host);
+  const WorldInfo world = read_world();
+  const auto num_gpus = static_cast<int>(found.size());
+  if (const int ranks = share_gpus(world, num_gpus); ranks > 1)
+    backend.description += fmt::format(", shared by {} ranks", ranks);
+  backend.make_device = [world, num_gpus](ThreadPool& pool, const Communicators* comms) {
+    return std::make_unique<CudaDevice>(gpu_of_rank(world, num_gpus, comms), pool, comms);
+  };
+  backend.fuse = {.chunk_logits_above = int64_t{256} << 20,
+                  .chunk_bytes = int64_t{1} << 30,
+                  .even_chunks = true,
+                  .gelu_grad = true,
+                  .bias_sums = true};
+  backend.overwrites_gradients = true;
+  backend.memory_bytes = [found] { return found.empty() ? int64_t{0} : found.front().memory_bytes; };
+  backend.peak_flops = [](DType storage, int) { return measure_matrix_peak(storage); };
+  backend.copy_bandwidth = [](int) { return measure_copy(); };
+  return backend;
+}
+
+}  // namespace tandem::cuda

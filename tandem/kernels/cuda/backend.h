@@ -1,0 +1,12 @@
+// NVIDIA GPUs as a Backend. Compiling a step for one needs no GPU: `tandem plan` works anywhere.
+#pragma once
+
+#include "tandem/runtime/backend.h"
+
+namespace tandem::cuda {
+
+// `host` has the kernels for work on the host's memory. Throws ConfigError where Tandem was built without
+// CUDA.
+Backend make_backend(KernelRegistry host);
+
+}  // namespace tandem::cuda

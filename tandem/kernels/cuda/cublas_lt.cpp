@@ -1,0 +1,175 @@
+#include "tandem/kernels/cuda/cublas_lt.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "tandem/base/error.h"
+#include "tandem/kernels/cuda/shared_library.h"
+
+namespace tandem::cuda {
+namespace {
+
+// The functions that are used, and the process's one handle.
+struct CublasLt {
+  SharedLibrary library{"libcublasLt.so.13"};
+#define TANDEM_CUBLAS_LT(name) \
+  decltype(&::cublasLt##name) name = library.load<decltype(name)>("cublasLt" #name)
+  TANDEM_CUBLAS_LT(Create);
+  TANDEM_CUBLAS_LT(GetStatusString);
+  TANDEM_CUBLAS_LT(GetVersion);
+  TANDEM_CUBLAS_LT(MatmulDescCreate);
+  TANDEM_CUBLAS_LT(MatmulDescDestroy);
+  TANDEM_CUBLAS_LT(MatmulDescSetAttribute);
+  TANDEM_CUBLAS_LT(MatrixLayoutCreate);
+  TANDEM_CUBLAS_LT(MatrixLayoutDestroy);
+  TANDEM_CUBLAS_LT(MatmulPreferenceCreate);
+  TANDEM_CUBLAS_LT(MatmulPreferenceDestroy);
+  TANDEM_CUBLAS_LT(MatmulPreferenceSetAttribute);
+  TANDEM_CUBLAS_LT(MatmulAlgoGetHeuristic);
+  TANDEM_CUBLAS_LT(MatmulAlgoCheck);
+  TANDEM_CUBLAS_LT(Matmul);
+#undef TANDEM_CUBLAS_LT
+  cublasLtHandle_t handle = nullptr;
+
+  CublasLt() { check(Create(&handle), "cublasLtCreate"); }
+
+  void check(cublasStatus_t status, const char* what) const {
+    if (status != CUBLAS_STATUS_SUCCESS) throw DeviceError("cublasLt: {}: {}", what, GetStatusString(status));
+  }
+};
+
+const CublasLt& lt() {
+  static const CublasLt library;
+  return library;
+}
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::F32: return CUDA_R_32F;
+    case DType::BF16: return CUDA_R_16BF;
+    case DType::F16: return CUDA_R_16F;
+    default: TANDEM_CHECK(false, "no matrix product of {}", dtype_name(dtype));
+  }
+  return CUDA_R_32F;
+}
+
+cublasLtEpilogue_t epilogue_of(GemmEpilogue epilogue) {
+  switch (epilogue) {
+    case GemmEpilogue::None: return CUBLASLT_EPILOGUE_DEFAULT;
+    case GemmEpilogue::Bias: return CUBLASLT_EPILOGUE_BIAS;
+    case GemmEpilogue::GeluBias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case GemmEpilogue::GeluGrad: return CUBLASLT_EPILOGUE_DGELU;
+    case GemmEpilogue::ColumnSumsOfA: return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// Sums over parts of k must have a fixed order and lose nothing: parts of the compute type (f32), added in a
+// step of their own. In-place reduction is left out: it promises one part after the other, not which.
+uint32_t reduction_schemes(DType out) {
+  const uint32_t in_output = out == DType::F32 ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE : 0;
+  return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | in_output;
+}
+
+// fp32 throughout, also for f32 operands: no TF32. Host scalars are copied when the work is enqueued.
+constexpr float kOne = 1, kZero = 0;
+
+}  // namespace
+
+int alignment_of(const GemmTensors& tensors) {
+  uintptr_t bits = 16;
+  for (const void* address : {tensors.a, tensors.b, static_cast<const void*>(tensors.d),
+                              static_cast<const void*>(tensors.bias), static_cast<const void*>(tensors.aux)})
+    bits |= reinterpret_cast<uintptr_t>(address);
+  return static_cast<int>(bits & -bits);
+}
+
+size_t cublas_lt_version() { return lt().GetVersion(); }
+
+void LtProduct::Destroy::operator()(cublasLtMatmulDescOpaque_t* descriptor) const {
+  lt().MatmulDescDestroy(descriptor);
+}
+void LtProduct::Destroy::operator()(cublasLtMatrixLayoutOpaque_t* descriptor) const {
+  lt().MatrixLayoutDestroy(descriptor);
+}
+void LtProduct::Destroy::operator()(cublasLtMatmulPreferenceOpaque_t* descriptor) const {
+  lt().MatmulPreferenceDestroy(descriptor);
+}
+
+// A dense row-major matrix is, to the library, its transpose.
+LtProduct::Layout LtProduct::row_major(DType dtype, int64_t rows, int64_t cols) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  lt().check(lt().MatrixLayoutCreate(&layout, data_type(dtype), static_cast<uint64_t>(cols),
+                                     static_cast<uint64_t>(rows), cols),
+             "cublasLtMatrixLayoutCreate");
+  return Layout(layout);
+}
+
+LtProduct::LtProduct(const Gemm& gemm, const GemmTensors& tensors) : gemm_(gemm), tensors_(tensors) {
+  cublasLtMatmulDesc_t operation = nullptr;
+  lt().check(lt().MatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  operation_.reset(operation);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    lt().check(lt().MatmulDescSetAttribute(operation, attribute, &value, sizeof(value)),
+               "cublasLtMatmulDescSetAttribute");
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, gemm.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, gemm.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(gemm.epilogue));
+  if (gemm.epilogue != GemmEpilogue::None && gemm.epilogue != GemmEpilogue::GeluGrad)
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, tensors.bias);
+  if (gemm.epilogue == GemmEpilogue::GeluBias || gemm.epilogue == GemmEpilogue::GeluGrad) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, tensors.aux);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, gemm.n);
+  }
+  a_ = gemm.trans_a ? row_major(gemm.in, gemm.k, gemm.m) : row_major(gemm.in, gemm.m, gemm.k);
+  b_ = gemm.trans_b ? row_major(gemm.in, gemm.n, gemm.k) : row_major(gemm.in, gemm.k, gemm.n);
+  d_ = row_major(gemm.out, gemm.m, gemm.n);
+}
+
+std::vector<Algorithm> LtProduct::candidates(int most) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  lt().check(lt().MatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy> owner(preference);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    lt().check(lt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+               "cublasLtMatmulPreferenceSetAttribute");
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kGemmWorkspace});
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction_schemes(gemm_.out));
+  const auto alignment = static_cast<uint32_t>(alignment_of(tensors_));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    set(attribute, alignment);
+
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  int found = 0;
+  const cublasStatus_t status =
+      lt().MatmulAlgoGetHeuristic(lt().handle, operation_.get(), b_.get(), a_.get(), d_.get(), d_.get(),
+                                  preference, most, results.data(), &found);
+  if (status != CUBLAS_STATUS_SUCCESS) return {};
+  results.resize(static_cast<size_t>(std::max(found, 0)));
+  std::vector<Algorithm> algorithms;
+  for (const cublasLtMatmulHeuristicResult_t& result : results) {
+    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kGemmWorkspace)
+      algorithms.push_back(result.algo);
+  }
+  return algorithms;
+}
+
+bool LtProduct::accepts(const Algorithm& algorithm) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status = lt().MatmulAlgoCheck(lt().handle, operation_.get(), b_.get(), a_.get(),
+                                                     d_.get(), d_.get(), &algorithm, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= kGemmWorkspace;
+}
+
+bool LtProduct::run(const Algorithm& algorithm, void* workspace, cudaStream_t queue) const {
+  return lt().Matmul(lt().handle, operation_.get(), &kOne, tensors_.b, b_.get(), tensors_.a, a_.get(),
+                     gemm_.accumulate ? &kOne : &kZero, tensors_.d, d_.get(), tensors_.d, d_.get(),
+                     &algorithm, workspace, kGemmWorkspace, queue) == CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace tandem::cuda

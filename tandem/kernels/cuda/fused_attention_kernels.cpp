@@ -1,0 +1,58 @@
+// The attention ops through cuDNN, for 16-bit types. Preparing is running once: it finds the engine and loads
+// its code, neither of which can be done while a CUDA graph is captured.
+#include "tandem/kernels/cuda/fused_attention.h"
+#include "tandem/kernels/cuda/register.h"
+
+namespace tandem::cuda {
+namespace {
+
+FusedAttention shape_of(const TensorType& qkv, const Attrs& attrs) {
+  FusedAttention shape{.batch = qkv.shape[0],
+                       .time = qkv.shape[1],
+                       .heads = attrs.integer("heads"),
+                       .kv_heads = attrs.integer("kv_heads"),
+                       .type = qkv.dtype,
+                       .causal = attrs.integer("causal") != 0};
+  shape.head_dim = qkv.shape.last() / (shape.heads + 2 * shape.kv_heads);
+  return shape;
+}
+
+cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.queue()); }
+
+bool supports(const CallSignature& call) {
+  return fused_attention_supported(shape_of(call.in[0], *call.attrs));
+}
+size_t workspace(const CallSignature& call, int) {
+  return fused_attention_workspace(shape_of(call.in[0], *call.attrs));
+}
+void run(const KernelArgs& args, Stream& stream) {
+  run_fused_attention(shape_of(args.in[0].type, args.attrs),
+                      {.qkv = args.in[0].data, .out = args.out[0].data, .lse = args.out[1].data},
+                      args.workspace, queue_of(stream));
+}
+
+bool supports_grad(const CallSignature& call) {
+  return fused_attention_supported(shape_of(call.in[1], *call.attrs));
+}
+size_t workspace_grad(const CallSignature& call, int) {
+  return fused_attention_grad_workspace(shape_of(call.in[1], *call.attrs));
+}
+void run_grad(const KernelArgs& args, Stream& stream) {
+  run_fused_attention_grad(shape_of(args.in[1].type, args.attrs),
+                           {.dout = args.in[0].data,
+                            .qkv = args.in[1].data,
+                            .out = args.in[2].data,
+                            .lse = args.in[3].data,
+                            .dqkv = args.out[0].data},
+                           args.workspace, queue_of(stream));
+}
+
+}  // namespace
+
+void add_fused_attention_kernels(KernelRegistry& registry) {
+  registry.add({"cudnn.attention", Op::Attention, supports, workspace, run, run});
+  registry.add(
+      {"cudnn.attention_grad", Op::AttentionGrad, supports_grad, workspace_grad, run_grad, run_grad});
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,156 @@
+// The attention kernels through cuDNN against the reference, which does all arithmetic in double. Inputs are
+// standard normals, so outputs and gradients are of order one. The engines round probabilities and gradients
+// of scores to the storage type before they multiply by them; a sum of such terms is off by up to some units
+// in the last place of its largest. A missing key, head or factor would show as 0.1 or more.
+#include "tandem/kernels/cuda/fused_attention.h"
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "tandem/kernels/cuda/cuda_check.h"
+#include "tandem/kernels/cuda/kernel_test.h"
+
+namespace tandem::cuda {
+namespace {
+
+struct Case {
+  int64_t batch, time, heads, kv_heads, head_dim, causal;
+  DType dtype;
+
+  Attrs attrs() const { return {{"heads", heads}, {"kv_heads", kv_heads}, {"causal", causal}}; }
+  TensorType qkv() const { return {dtype, {batch, time, (heads + 2 * kv_heads) * head_dim}}; }
+  TensorType out() const { return {dtype, {batch, time, heads * head_dim}}; }
+  TensorType lse() const { return {DType::F32, {batch, heads, time}}; }
+  double slack() const { return dtype == DType::BF16 ? 0.03 : 0.004; }
+  FusedAttention shape() const { return {batch, time, heads, kv_heads, head_dim, dtype, causal != 0}; }
+  std::string describe() const {
+    return fmt::format("B {} T {} heads {}/{} of {}, causal {}, {}", batch, time, heads, kv_heads, head_dim,
+                       causal, dtype_name(dtype));
+  }
+};
+
+Call forward_call(const Case& c, double deviation = 1) {
+  return {Op::Attention,
+          {random_tensor(c.dtype, c.qkv().shape, 1, deviation)},
+          {c.out(), c.lse()},
+          {-1, -1},
+          c.attrs()};
+}
+
+// Takes the output and log-sum-exp that the reference's forward pass gives.
+Call backward_call(const Case& c) {
+  const Call forward = forward_call(c);
+  std::vector<HostTensor> made = cpu::run(cpu::reference_kernel(Op::Attention), forward, cpu::pool_of(1));
+  return {Op::AttentionGrad,
+          {random_tensor(c.dtype, c.out().shape, 2), forward.in[0], made[0], made[1]},
+          {c.qkv()},
+          {-1},
+          c.attrs()};
+}
+
+// One block of keys and several, groups of one, two and four, both masks, head sizes off the powers of two.
+const Case kCases[] = {
+    {2, 128, 4, 4, 64, 1, DType::BF16}, {1, 384, 2, 2, 64, 1, DType::F16},
+    {2, 256, 2, 1, 64, 0, DType::BF16}, {1, 128, 4, 1, 128, 1, DType::F16},
+    {1, 256, 3, 3, 128, 0, DType::F16}, {3, 128, 4, 2, 80, 1, DType::BF16},
+    {1, 256, 2, 2, 32, 1, DType::BF16}, {2, 128, 2, 1, 8, 0, DType::F16},
+};
+
+TEST(FusedAttention, MatchesTheReference) {
+  TANDEM_NEEDS_GPU();
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.describe());
+    expect_as_reference(forward_call(c), c.slack(), "cudnn.attention");
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(FusedAttentionGrad, MatchesTheReference) {
+  TANDEM_NEEDS_GPU();
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.describe());
+    expect_as_reference(backward_call(c), c.slack(), "cudnn.attention_grad");
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Products of normals of deviation 30 reach into the thousands: exp of a score alone would overflow.
+TEST(FusedAttention, StaysFiniteForLargeScores) {
+  TANDEM_NEEDS_GPU();
+  expect_as_reference(forward_call({1, 128, 2, 2, 64, 1, DType::BF16}, 30), 0.5, "cudnn.attention");
+}
+
+using DevicePointer = std::unique_ptr<void, decltype(&cudaFree)>;
+
+DevicePointer on_device(size_t size, const void* bytes = nullptr) {
+  void* pointer = nullptr;
+  check(cudaMalloc(&pointer, size), "cudaMalloc");
+  if (bytes != nullptr) check(cudaMemcpy(pointer, bytes, size, cudaMemcpyHostToDevice), "cudaMemcpy");
+  return {pointer, &cudaFree};
+}
+
+HostTensor gradient_on_gpu(const Call& call, const FusedAttention& shape) {
+  std::vector<DevicePointer> in;
+  for (const HostTensor& tensor : call.in) in.push_back(on_device(tensor.bytes.size(), tensor.bytes.data()));
+  HostTensor result(call.out[0].dtype, call.out[0].shape);
+  const DevicePointer dqkv = on_device(result.bytes.size());
+  const size_t bytes = fused_attention_grad_workspace(shape);
+  const DevicePointer workspace = on_device(bytes);
+  run_fused_attention_grad(shape, {in[0].get(), in[1].get(), in[2].get(), in[3].get(), dqkv.get()},
+                           {static_cast<std::byte*>(workspace.get()), bytes}, nullptr);
+  check(cudaMemcpy(result.bytes.data(), dqkv.get(), result.bytes.size(), cudaMemcpyDeviceToHost),
+        "cudaMemcpy");
+  return result;
+}
+
+TEST(FusedAttentionGrad, IsTheSameMadeSomeSequencesAtATime) {
+  TANDEM_NEEDS_GPU();
+  const Case c{6, 128, 4, 2, 64, 1, DType::BF16};
+  const Call call = backward_call(c);
+  FusedAttention shape = c.shape();
+  const HostTensor whole = gradient_on_gpu(call, shape);
+  for (const int64_t sequences : {1, 2, 4}) {  // 4 does not divide the batch: 3 at a time
+    shape.max_scores = sequences * c.heads * c.time * c.time;
+    EXPECT_EQ(gradient_on_gpu(call, shape), whole) << sequences << " at a time";
+  }
+}
+
+TEST(FusedAttentionGrad, MatchesTheReferenceWithoutAFixedOrder) {
+  TANDEM_NEEDS_GPU();
+  const Case c{2, 256, 4, 2, 64, 1, DType::BF16};
+  const Call call = backward_call(c);
+  FusedAttention shape = c.shape();
+  shape.deterministic = false;
+  const auto want = cpu::run(cpu::reference_kernel(Op::AttentionGrad), call, cpu::pool_of(1));
+  expect_near(gradient_on_gpu(call, shape), want[0], c.slack(), "dqkv");
+}
+
+TEST(FusedAttention, LeavesOtherShapesAndTypesToOtherKernels) {
+  FusedAttention shape{.batch = 2, .time = 1024, .heads = 12, .kv_heads = 4, .head_dim = 64};
+  EXPECT_TRUE(fused_attention_supported(shape));
+  shape.type = DType::F32;
+  EXPECT_FALSE(fused_attention_supported(shape));
+  shape.type = DType::F16;
+  for (const int64_t head_dim : {20, 136}) {
+    shape.head_dim = head_dim;
+    EXPECT_FALSE(fused_attention_supported(shape)) << head_dim;
+  }
+  shape.head_dim = 128;
+  EXPECT_TRUE(fused_attention_supported(shape));
+  for (const int64_t time : {1, 100, 1000}) {
+    shape.time = time;
+    EXPECT_FALSE(fused_attention_supported(shape)) << time;
+  }
+}
+
+TEST(FusedAttentionGrad, BoundsItsScratchByTheScoresAtOnce) {
+  FusedAttention shape{.batch = 4, .time = 4096, .heads = 32, .kv_heads = 8, .head_dim = 64};
+  const size_t whole_scores = size_t{4} * 32 * 4096 * 4096 * 2;
+  EXPECT_LT(fused_attention_grad_workspace(shape), size_t{5} << 28);
+  shape.max_scores = int64_t{1} << 40;
+  EXPECT_GT(fused_attention_grad_workspace(shape), whole_scores);
+}
+
+}  // namespace
+}  // namespace tandem::cuda

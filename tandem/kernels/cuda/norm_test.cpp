@@ -1,0 +1,244 @@
+#include "tandem/kernels/cuda/kernel_test.h"
+
+namespace tandem::cuda {
+namespace {
+
+using cpu::for_ragged_shapes;
+
+const Attrs kEps{{"eps", 1e-5}};
+
+std::vector<HostTensor> run_reference(const Call& call) {
+  return cpu::run(cpu::reference_kernel(call.op), call, cpu::pool_of(1));
+}
+
+// What a norm reads, for both kinds: a residual pair with a mean away from zero, and gradients.
+struct NormData {
+  NormData(DType storage_type, int64_t num_rows, int64_t row_width)
+      : storage(storage_type),
+        rows(num_rows),
+        a(random_tensor(storage, {rows, row_width}, 1, 1.5, 0.5)),
+        b(random_tensor(storage, {rows, row_width}, 2)),
+        gamma(random_tensor(storage, {row_width}, 3, 0.2, 1)),
+        beta(random_tensor(storage, {row_width}, 4)),
+        dy(random_tensor(storage, {rows, row_width}, 5)),
+        dres(random_tensor(storage, {rows, row_width}, 6)),
+        acc_dgamma(random_tensor(DType::F32, {row_width}, 7)),
+        acc_dbeta(random_tensor(DType::F32, {row_width}, 8)) {}
+
+  TensorType row_type() const { return a.type; }
+  TensorType stat_type() const { return {DType::F32, {rows}}; }
+
+  Call layer_norm(const HostTensor& x) const {
+    return {Op::LayerNorm, {x, gamma, beta}, {row_type(), stat_type(), stat_type()}, {-1, -1, -1}, kEps};
+  }
+  Call add_layer_norm() const {
+    return {Op::AddLayerNorm,
+            {a, b, gamma, beta},
+            {row_type(), row_type(), stat_type(), stat_type()},
+            {-1, -1, -1, -1},
+            kEps};
+  }
+  Call rms_norm(const HostTensor& x) const {
+    return {Op::RmsNorm, {x, gamma}, {row_type(), stat_type()}, {-1, -1}, kEps};
+  }
+  Call add_rms_norm() const {
+    return {Op::AddRmsNorm, {a, b, gamma}, {row_type(), row_type(), stat_type()}, {-1, -1, -1}, kEps};
+  }
+  Call add(const HostTensor& x, const HostTensor& y) const {
+    return {Op::Add, {x, y}, {row_type()}, {-1}, {}};
+  }
+
+  Call layer_norm_grad(bool with_dres, int dx_shares = -1) const {
+    const auto forward = run_reference(layer_norm(a));
+    Call call{Op::LayerNormGrad,
+              {dy, a, gamma, forward[1], forward[2], acc_dgamma, acc_dbeta},
+              {row_type(), acc_dgamma.type, acc_dbeta.type},
+              {dx_shares, 5, 6},
+              {}};
+    if (with_dres) call.in.push_back(dres);
+    return call;
+  }
+  Call rms_norm_grad(bool with_dres, int dx_shares = -1) const {
+    const auto forward = run_reference(rms_norm(a));
+    Call call{Op::RmsNormGrad,
+              {dy, a, gamma, forward[1], acc_dgamma},
+              {row_type(), acc_dgamma.type},
+              {dx_shares, 4},
+              {}};
+    if (with_dres) call.in.push_back(dres);
+    return call;
+  }
+
+  DType storage;
+  int64_t rows;
+  HostTensor a, b, gamma, beta, dy, dres, acc_dgamma, acc_dbeta;
+};
+
+// A row of one element has no spread: rstd is 1 / sqrt(eps), which magnifies every rounding.
+double slack_of(const NormData& data) {
+  const double ulp = is_half(data.storage) ? cpu::relative_tolerance(data.storage) : 0;
+  return (data.a.type.shape.last() == 1 ? 5e-3 : 2e-5) + ulp;
+}
+
+void expect_forward_matches(const NormData& data) {
+  const double slack = slack_of(data);
+  expect_as_reference(data.layer_norm(data.a), slack);
+  expect_as_reference(data.add_layer_norm(), slack);
+  expect_as_reference(data.rms_norm(data.a), slack);
+  expect_as_reference(data.add_rms_norm(), slack);
+}
+
+Call with_sums(Call call, const HostTensor& acc_bias) {
+  call.shares.push_back(static_cast<int>(call.in.size()));
+  call.in.push_back(acc_bias);
+  call.out.push_back(acc_bias.type);
+  call.attrs.set("sums", int64_t{1});
+  return call;
+}
+
+// The sums of dx are of what is stored: they differ by the rounding of every row.
+void expect_gradients_match(const NormData& data, double slack) {
+  const double sums_slack = slack + (is_half(data.storage) ? 0.02 : 1e-5) * static_cast<double>(data.rows);
+  for (const bool with_dres : {false, true}) {
+    expect_as_reference(data.layer_norm_grad(with_dres), slack);
+    expect_as_reference(data.rms_norm_grad(with_dres), slack);
+    expect_as_reference(with_sums(data.layer_norm_grad(with_dres), data.acc_dbeta), sums_slack);
+    expect_as_reference(with_sums(data.rms_norm_grad(with_dres), data.acc_dbeta), sums_slack);
+  }
+}
+
+// Rows of one warp, of several, of whole blocks with threads to spare, and longer than a block holds.
+struct WideShape {
+  DType storage;
+  int64_t rows, width;
+};
+const std::vector<WideShape> kWideShapes = {
+    {DType::BF16, 41, 768}, {DType::F16, 9, 1600},  {DType::BF16, 9, 2048},  {DType::F16, 6, 4096},
+    {DType::BF16, 5, 8192}, {DType::BF16, 3, 8200}, {DType::F32, 21, 768},   {DType::F32, 5, 1600},
+    {DType::F32, 3, 4096},  {DType::F32, 3, 4100},  {DType::BF16, 2, 32768}, {DType::BF16, 2, 32776},
+    {DType::F32, 2, 16384}, {DType::F16, 2, 20001},
+};
+
+TEST(CudaNorms, MatchReferenceOverRaggedShapes) {
+  TANDEM_NEEDS_GPU();
+  for_ragged_shapes([](DType storage, int64_t rows, int64_t width) {
+    expect_forward_matches(NormData(storage, rows, width));
+  });
+}
+
+TEST(CudaNorms, MatchReferenceForWideRows) {
+  TANDEM_NEEDS_GPU();
+  for (const WideShape& shape : kWideShapes) {
+    SCOPED_TRACE(fmt::format("{} [{}, {}]", dtype_name(shape.storage), shape.rows, shape.width));
+    expect_forward_matches(NormData(shape.storage, shape.rows, shape.width));
+  }
+}
+
+// A one-pass variance would lose all its digits to the square of the mean.
+TEST(CudaNorms, KeepTheVarianceOfRowsFarFromZero) {
+  TANDEM_NEEDS_GPU();
+  for (const int64_t width : {24, 31, 1024, 3000}) {
+    NormData data(DType::F32, 5, width);
+    data.a = random_tensor(DType::F32, {5, width}, 1, 1, 1000);
+    expect_as_reference(data.layer_norm(data.a), 1e-3);
+  }
+}
+
+TEST(CudaNorms, GiveTheBitsOfAddThenNorm) {
+  TANDEM_NEEDS_GPU();
+  for (const DType storage : kStorage) {
+    for (const int64_t width : {5, 31, 64, 1000, 2048, 4096}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(storage), width));
+      const NormData data(storage, 17, width);
+      const auto sum = run_on_gpu(data.add(data.a, data.b));
+      const auto layer = run_on_gpu(data.layer_norm(sum[0])), fused_layer = run_on_gpu(data.add_layer_norm());
+      EXPECT_EQ(fused_layer[0], sum[0]);
+      for (size_t k = 0; k < 3; ++k) EXPECT_EQ(fused_layer[k + 1], layer[k]);
+      const auto rms = run_on_gpu(data.rms_norm(sum[0])), fused_rms = run_on_gpu(data.add_rms_norm());
+      EXPECT_EQ(fused_rms[0], sum[0]);
+      for (size_t k = 0; k < 2; ++k) EXPECT_EQ(fused_rms[k + 1], rms[k]);
+    }
+  }
+}
+
+TEST(CudaNormGrads, MatchReferenceOverRaggedShapes) {
+  TANDEM_NEEDS_GPU();
+  for_ragged_shapes([](DType storage, int64_t rows, int64_t width) {
+    const NormData data(storage, rows, width);
+    expect_gradients_match(data, 2 * slack_of(data));
+  });
+}
+
+TEST(CudaNormGrads, MatchReferenceForWideRows) {
+  TANDEM_NEEDS_GPU();
+  for (const WideShape& shape : kWideShapes) {
+    SCOPED_TRACE(fmt::format("{} [{}, {}]", dtype_name(shape.storage), shape.rows, shape.width));
+    const NormData data(shape.storage, shape.rows, shape.width);
+    expect_gradients_match(data, 2 * slack_of(data));
+  }
+}
+
+// So many rows that teams of one warp and of two go round their stages more than once, and not all equally
+// often.
+TEST(CudaNormGrads, MatchReferenceWithManyRows) {
+  TANDEM_NEEDS_GPU();
+  const auto expect_match = [](DType storage, int64_t rows, int64_t width) {
+    SCOPED_TRACE(fmt::format("{} [{}, {}]", dtype_name(storage), rows, width));
+    const NormData data(storage, rows, width);
+    expect_gradients_match(data, 4e-4 + 2 * slack_of(data));
+  };
+  for (const DType storage : kStorage) {
+    expect_match(storage, 9000, 24);
+    expect_match(storage, 2500, 27);
+  }
+  expect_match(DType::F32, 5000, 260);
+  expect_match(DType::F32, 4500, 388);
+}
+
+TEST(CudaNormGrads, OverwriteFreshAccumulators) {
+  TANDEM_NEEDS_GPU();
+  for (const int64_t width : {31, 64, 768}) {
+    const NormData data(DType::BF16, 100, width);
+    for (Call call : {data.layer_norm_grad(true), data.rms_norm_grad(false)}) {
+      call.attrs = {{"fresh", 1}};
+      expect_as_reference(call, 2 * slack_of(data));
+    }
+  }
+}
+
+TEST(CudaNormGrads, GiveTheSameBitsInPlace) {
+  TANDEM_NEEDS_GPU();
+  for (const DType storage : kStorage) {
+    for (const auto& [rows, width] :
+         std::vector<std::pair<int64_t, int64_t>>{{700, 5}, {700, 64}, {40, 1000}, {3, 8200}}) {
+      const NormData data(storage, rows, width);
+      for (const bool with_dres : {false, true}) {
+        const auto layer = run_on_gpu(data.layer_norm_grad(with_dres));
+        const auto rms = run_on_gpu(data.rms_norm_grad(with_dres));
+        for (const int shared : {0, 1}) {  // dy, x
+          EXPECT_EQ(run_on_gpu(data.layer_norm_grad(with_dres, shared)), layer);
+          EXPECT_EQ(run_on_gpu(data.rms_norm_grad(with_dres, shared)), rms);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaNormGrads, GiveTheBitsOfGradThenAdd) {
+  TANDEM_NEEDS_GPU();
+  for (const DType storage : kStorage) {
+    for (const int64_t width : {31, 64, 1000}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(storage), width));
+      const NormData data(storage, 50, width);
+      auto layer = run_on_gpu(data.layer_norm_grad(false));
+      layer[0] = run_on_gpu(data.add(layer[0], data.dres))[0];
+      EXPECT_EQ(run_on_gpu(data.layer_norm_grad(true)), layer);
+      auto rms = run_on_gpu(data.rms_norm_grad(false));
+      rms[0] = run_on_gpu(data.add(rms[0], data.dres))[0];
+      EXPECT_EQ(run_on_gpu(data.rms_norm_grad(true)), rms);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cuda

@@ -1,0 +1,224 @@
+// AdamW and Sgd over all parameters at once. An update is bound by memory: weight, gradient and moments are
+// read once and written once, and the gradient's zeroing rides along. One thread works out the step's scalars
+// ahead of all others. All of it is done as tandem/runtime/optimizer_step.h says, to the bits of the CPU's
+// kernels: _rn spells out operations that nvcc neither fuses nor approximates.
+#include "tandem/kernels/cuda/cuda_check.h"
+#include "tandem/kernels/cuda/optimizer_kernels.h"
+#include "tandem/kernels/cuda/register.h"
+#include "tandem/kernels/cuda/streamed_group.cuh"
+#include "tandem/kernels/cuda/tensor_list.cuh"
+#include "tandem/runtime/optimizer_step.h"
+
+namespace tandem::cuda {
+namespace {
+
+__global__ void optimizer_step_kernel(const float* hyper, const double* norm, OptimizerStep* step) {
+  *step = optimizer_step(hyper, norm);
+}
+
+// A rule gives the new weight from the old one and the gradient, and updates the moments.
+struct AdamWRule {
+  static constexpr bool kHasV = true;
+  static __device__ __forceinline__ float update(const OptimizerStep& step, float w, float g, float& m,
+                                                 float& v) {
+    m = __fadd_rn(__fmul_rn(step.beta1, m), __fmul_rn(step.rest1, g));
+    v = __fadd_rn(__fmul_rn(step.beta2, v), __fmul_rn(step.rest2, __fmul_rn(g, g)));
+    const float root = __fadd_rn(__fmul_rn(__fsqrt_rn(v), step.root_scale), step.eps);
+    const float direction = __fdiv_rn(__fmul_rn(step.rate, m), root);
+    return __fsub_rn(__fmul_rn(w, step.keep), direction);
+  }
+};
+
+// Momentum without dampening; decay is added to the gradient.
+struct SgdRule {
+  static constexpr bool kHasV = false;
+  static __device__ __forceinline__ float update(const OptimizerStep& step, float w, float g, float& m,
+                                                 float&) {
+    const float decayed_g = __fadd_rn(__fmul_rn(step.decay, w), g);
+    m = __fadd_rn(__fmul_rn(step.beta1, m), decayed_g);
+    return __fsub_rn(w, __fmul_rn(step.lr, m));
+  }
+};
+
+// A parameter's tensors. v is null for Sgd, master where w itself is updated.
+struct UpdateItem {
+  void* w;
+  void* g;
+  float* m;
+  float* v;
+  float* master;
+  int64_t elems;
+  bool decayed;
+  bool aligned;  // all of them for groups of kUpdateGroup
+};
+static_assert(sizeof(TensorList<UpdateItem>) <= 32000);
+
+constexpr int kUpdateGroup = 4;
+
+template <int kSize, typename T>
+__device__ __forceinline__ Group<T, kSize>* groups_of(T* address) {
+  return reinterpret_cast<Group<T, kSize>*>(address);
+}
+
+template <int kSize, typename G>
+__device__ __forceinline__ void zero_groups(G* g, int num_groups) {
+  Group<G, kSize> zeros;
+#pragma unroll
+  for (int e = 0; e < kSize; ++e) zeros.value[e] = from_float<G>(0);
+  for (int i = threadIdx.x; i < num_groups; i += kChunkThreads) write_once(groups_of<kSize>(g) + i, zeros);
+}
+
+// Updates num_groups groups that begin `at` elements into the parameter.
+template <typename Rule, int kSize, typename W, typename G>
+__device__ __forceinline__ void update_groups(const UpdateItem& item, int64_t at, int num_groups,
+                                              const OptimizerStep& step, bool keep_gradients) {
+  auto* w = groups_of<kSize>(static_cast<W*>(item.w) + at);
+  auto* g = groups_of<kSize>(static_cast<G*>(item.g) + at);
+  auto* m = groups_of<kSize>(item.m + at);
+  auto* v = groups_of<kSize>(item.v + at);
+  auto* master = groups_of<kSize>(item.master + at);
+  const bool has_master = item.master != nullptr;
+#pragma unroll 1  // stores keep the next turn's loads from moving up: unrolling would only cost registers
+  for (int i = threadIdx.x; i < num_groups; i += kChunkThreads) {
+    Group<float, kSize> weight, m_new = read_once(m + i), v_new = {};
+    Group<G, kSize> grad = read_once(g + i);
+    if constexpr (Rule::kHasV) v_new = read_once(v + i);
+    Group<W, kSize> rounded;
+    if (has_master) {
+      weight = read_once(master + i);
+    } else {
+      rounded = w[i];
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) weight.value[e] = to_float(rounded.value[e]);
+    }
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) {
+      weight.value[e] =
+          Rule::update(step, weight.value[e], __fmul_rn(to_float(grad.value[e]), step.grad_factor),
+                       m_new.value[e], v_new.value[e]);
+      rounded.value[e] = from_float<W>(weight.value[e]);
+      grad.value[e] = from_float<G>(0);
+    }
+    write_once(m + i, m_new);
+    if constexpr (Rule::kHasV) write_once(v + i, v_new);
+    if (has_master) write_once(master + i, weight);
+    w[i] = rounded;
+    if (!keep_gradients) write_once(g + i, grad);
+  }
+}
+
+template <typename Rule, typename W, typename G>
+__global__ void __launch_bounds__(kChunkThreads, 5)
+    update_kernel(const __grid_constant__ TensorList<UpdateItem> list, const OptimizerStep* scalars,
+                  bool keep_gradients) {
+  const Chunk chunk = chunk_of_block(list);
+  const UpdateItem& item = list.items[chunk.tensor];
+  OptimizerStep step = *scalars;
+  const int num_groups = item.aligned ? chunk.elems / kUpdateGroup : 0, done = num_groups * kUpdateGroup;
+  if (step.skip) {
+    if (keep_gradients) return;
+    G* g = static_cast<G*>(item.g) + chunk.begin;
+    zero_groups<kUpdateGroup>(g, num_groups);
+    zero_groups<1>(g + done, chunk.elems - done);
+    return;
+  }
+  if (!item.decayed) {
+    step.decay = 0;
+    step.keep = 1;
+  }
+  update_groups<Rule, kUpdateGroup, W, G>(item, chunk.begin, num_groups, step, keep_gradients);
+  update_groups<Rule, 1, W, G>(item, chunk.begin + done, chunk.elems - done, step, keep_gradients);
+}
+
+// The number of a parameter's tensors: w, g, m, [v,] [master].
+size_t group_size(Op op, const Attrs& attrs) {
+  return size_t{op == Op::AdamW ? 4u : 3u} + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
+}
+
+bool supports_update(const CallSignature& call) {
+  const size_t size = group_size(call.op, *call.attrs);
+  if (call.in[0].dtype != DType::F32 || call.in[1].dtype != DType::F64) return false;
+  for (size_t at = 2; at < call.in.size(); at += size) {
+    const DType w = call.in[at].dtype, g = call.in[at + 1].dtype;
+    if (!is_storage(w) || (g != DType::F32 && g != w)) return false;
+    for (size_t i = at + 2; i < at + size; ++i) {
+      if (call.in[i].dtype != DType::F32) return false;
+    }
+  }
+  return true;
+}
+
+size_t workspace(const CallSignature&, int) { return sizeof(OptimizerStep); }
+
+UpdateItem update_item(Op op, std::span<const TensorArg> tensors, bool decayed) {
+  const size_t master = op == Op::AdamW ? 4 : 3;
+  bool aligned = true;
+  for (const TensorArg& tensor : tensors)
+    aligned &= is_aligned(tensor.data, static_cast<size_t>(kUpdateGroup * dtype_bytes(tensor.type.dtype)));
+  return {.w = tensors[0].data,
+          .g = tensors[1].data,
+          .m = tensors[2].as<float>(),
+          .v = op == Op::AdamW ? tensors[3].as<float>() : nullptr,
+          .master = tensors.size() > master ? tensors[master].as<float>() : nullptr,
+          .elems = tensors[0].elems(),
+          .decayed = decayed,
+          .aligned = aligned};
+}
+
+// Updates the parameters whose weights are W and whose gradients are G.
+template <typename Rule, typename W, typename G>
+void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t queue) {
+  const auto* step = reinterpret_cast<const OptimizerStep*>(args.workspace.data());
+  const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
+  const size_t size = group_size(op, args.attrs), num_groups = args.out.size() / size;
+  const std::string& decay = args.attrs.text("decay");  // "1,0,1"
+  TANDEM_CHECK(args.out.size() % size == 0 && decay.size() == 2 * num_groups - (num_groups > 0 ? 1 : 0),
+               "{} tensors in groups of {}, decay \"{}\"", args.out.size(), size, decay);
+  TensorList<UpdateItem> list;
+  const auto launch = [&] {
+    if (list.num_blocks() > 0) {
+      update_kernel<Rule, W, G>
+          <<<static_cast<unsigned>(list.num_blocks()), kChunkThreads, 0, queue>>>(list, step, keep_gradients);
+      check_launch("optimizer");
+    }
+    list.size = 0;
+  };
+  for (size_t i = 0; i < num_groups; ++i) {
+    const std::span<const TensorArg> tensors = args.out.subspan(i * size, size);
+    if (tensors[0].type.dtype != w || tensors[1].type.dtype != g) continue;
+    list.add(update_item(op, tensors, decay[2 * i] == '1'));
+    if (list.full()) launch();
+  }
+  launch();
+}
+
+template <typename Rule>
+void run_update(Op op, const KernelArgs& args, Stream& stream) {
+  const cudaStream_t queue = queue_of(stream);
+  optimizer_step_kernel<<<1, 1, 0, queue>>>(args.in[0].as<const float>(), args.in[1].as<const double>(),
+                                            reinterpret_cast<OptimizerStep*>(args.workspace.data()));
+  check_launch("optimizer_step");
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    for_storage(dtype, [&]<typename W>(W*) {
+      update_all<Rule, W, float>(op, dtype, DType::F32, args, queue);
+      if constexpr (sizeof(W) < sizeof(float)) update_all<Rule, W, W>(op, dtype, dtype, args, queue);
+    });
+  }
+}
+
+void run_adamw(const KernelArgs& args, Stream& stream) { run_update<AdamWRule>(Op::AdamW, args, stream); }
+void run_sgd(const KernelArgs& args, Stream& stream) { run_update<SgdRule>(Op::Sgd, args, stream); }
+
+}  // namespace
+
+void add_update_kernels(KernelRegistry& registry) {
+  registry.add({"cuda.adamw", Op::AdamW, supports_update, workspace, run_adamw});
+  registry.add({"cuda.sgd", Op::Sgd, supports_update, workspace, run_sgd});
+}
+
+void add_optimizer_kernels(KernelRegistry& registry) {
+  add_square_sums_kernels(registry);
+  add_update_kernels(registry);
+}
+
+}  // namespace tandem::cuda

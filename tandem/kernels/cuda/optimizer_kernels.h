@@ -1,0 +1,11 @@
+// The optimizer kernels by family.
+#pragma once
+
+#include "tandem/runtime/kernel.h"
+
+namespace tandem::cuda {
+
+void add_square_sums_kernels(KernelRegistry& registry);  // SquareSums, GlobalNorm
+void add_update_kernels(KernelRegistry& registry);       // AdamW, Sgd
+
+}  // namespace tandem::cuda

@@ -1,0 +1,20 @@
+// The CUDA kernels, family by family. Where an op has several, the faster is added first.
+#pragma once
+
+#include "tandem/runtime/kernel.h"
+
+namespace tandem::cuda {
+
+void add_matmul_kernels(KernelRegistry& registry);           // matmul*, bias_grad
+void add_norm_kernels(KernelRegistry& registry);             // layer_norm*, rms_norm*, add_*
+void add_fused_attention_kernels(KernelRegistry& registry);  // attention* through cuDNN, 16-bit types
+void add_attention_kernels(KernelRegistry& registry);        // attention* of any type, rope*
+void add_pointwise_kernels(
+    KernelRegistry& registry);  // add ... swiglu_grad, concat, slice, zeros, cast, copy
+void add_embedding_kernels(KernelRegistry& registry);  // embedding*, position_grad
+void add_loss_kernels(KernelRegistry& registry);       // cross_entropy*, linear_cross_entropy*, vocab_*
+void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, adamw, sgd
+
+KernelRegistry all_kernels();
+
+}  // namespace tandem::cuda

@@ -1,0 +1,58 @@
+// Results are two products of fp32 numbers of order one; what is hard is the angle, at positions far along.
+#include "tandem/kernels/cuda/kernel_test.h"
+
+namespace tandem::cuda {
+namespace {
+
+struct Case {
+  int64_t batch, tokens, heads, kv_heads, head_dim;
+  double theta;
+};
+
+Call rope_call(Op op, const Case& c, HostTensor qkv) {
+  const TensorType type = qkv.type;
+  return {
+      op, {std::move(qkv)}, {type}, {0}, {{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"theta", c.theta}}};
+}
+HostTensor random_qkv(DType dtype, const Case& c) {
+  return random_tensor(dtype, {c.batch, c.tokens, (c.heads + 2 * c.kv_heads) * c.head_dim}, 1);
+}
+
+// Head sizes that are whole groups of 16 bytes and ones that are not; one sequence a block, several, and
+// several blocks of them.
+constexpr Case kCases[] = {{2, 1, 1, 1, 2, 10000.0},      {1, 5, 3, 1, 20, 10000.0},
+                           {2, 67, 4, 2, 64, 10000.0},    {1, 33, 2, 2, 80, 500000.0},
+                           {3, 20, 32, 8, 128, 500000.0}, {2, 3, 1, 1, 512, 10000.0},
+                           {700, 2, 1, 1, 16, 10000.0}};
+
+TEST(Rope, MatchesReferenceOverRaggedShapes) {
+  TANDEM_NEEDS_GPU();
+  for (const Case& c : kCases) {
+    for (const DType dtype : kStorage) {
+      SCOPED_TRACE(fmt::format("B {} T {} heads {} of {} {}", c.batch, c.tokens, c.heads, c.head_dim,
+                               dtype_name(dtype)));
+      for (const Op op : {Op::Rope, Op::RopeGrad})
+        expect_as_reference(rope_call(op, c, random_qkv(dtype, c)));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Rope, IsExactFarAlong) {
+  TANDEM_NEEDS_GPU();
+  for (const Case& c : {Case{1, 2100, 1, 1, 16, 10000.0}, Case{1, 100000, 1, 1, 2, 10000.0}}) {
+    expect_as_reference(rope_call(Op::Rope, c, random_qkv(DType::F32, c)));
+  }
+}
+
+TEST(RopeGrad, TurnsBackWhatRopeTurned) {
+  TANDEM_NEEDS_GPU();
+  const Case c{1, 300, 2, 1, 48, 10000.0};
+  const HostTensor original = random_qkv(DType::F32, c);
+  const auto turned = run_on_gpu(rope_call(Op::Rope, c, original));
+  const auto back = run_on_gpu(rope_call(Op::RopeGrad, c, turned[0]));
+  expect_near(back[0], original, 4e-6, "turned there and back");
+}
+
+}  // namespace
+}  // namespace tandem::cuda

@@ -1,0 +1,106 @@
+#include "tandem/runtime/host_device.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "tandem/base/error.h"
+#include "tandem/runtime/arena.h"
+
+namespace tandem {
+namespace {
+
+std::span<std::byte> bytes_of(const TensorArg& arg) {
+  return {static_cast<std::byte*>(arg.data), static_cast<size_t>(arg.type.bytes())};
+}
+
+void run_collective(Communicator& comm, const BoundCommand& item) {
+  const Command& command = *item.command;
+  const std::string_view label = item.label;
+  const auto peer = [&] { return static_cast<int>(command.attrs.integer("peer")); };
+  switch (command.op) {
+    case Op::AllGather: comm.all_gather(bytes_of(item.in[0]), bytes_of(item.out[0]), label); return;
+    case Op::ReduceScatter:
+      comm.reduce_scatter(bytes_of(item.in[0]), item.in[0].type.dtype, bytes_of(item.out[0]),
+                          item.out[0].type.dtype, command.attrs.integer("accumulate") != 0, label);
+      return;
+    case Op::AllReduce: comm.all_reduce(bytes_of(item.out[0]), item.out[0].type.dtype, label); return;
+    case Op::Send: comm.send(bytes_of(item.in[0]), peer(), label); return;
+    case Op::Recv: comm.recv(bytes_of(item.out[0]), peer(), label); return;
+    default: TANDEM_CHECK(false, "{} is no collective", op_name(command.op));
+  }
+}
+
+}  // namespace
+
+HostDevice::HostDevice(ThreadPool& pool, const Communicators* comms)
+    : pool_(pool), stream_(pool), comms_(comms) {}
+
+DeviceMemory HostDevice::allocate(Arena /*arena*/, int64_t bytes) {
+  auto arena = std::make_shared<HostArena>(bytes, pool_);
+  return {{arena, arena->data()}, arena->bytes()};
+}
+
+void HostDevice::write(std::byte* to, std::span<const std::byte> from) {
+  std::memcpy(to, from.data(), from.size());
+}
+
+void HostDevice::read(std::span<std::byte> to, const std::byte* from) {
+  if (!to.empty()) std::memcpy(to.data(), from, to.size());
+}
+
+void HostDevice::clear(std::byte* at, int64_t bytes) { std::memset(at, 0, static_cast<size_t>(bytes)); }
+
+void HostDevice::prepare(const Program& program) {
+  for (const BoundCommand& item : program) {
+    auto& stream = streams_[static_cast<size_t>(item.command->stream)];
+    if (item.command->stream != kComputeStream && !stream) stream = std::make_unique<TaskStream>();
+    if (item.kernel != nullptr && item.kernel->prepare != nullptr) item.kernel->prepare(item.args(), stream_);
+  }
+}
+
+void HostDevice::execute(const BoundCommand& item, Stream& stream, const CommandObserver& observer) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = observer ? Clock::now() : Clock::time_point();
+  if (item.kernel == nullptr) {
+    run_collective(*comms_->get(item.axis), item);
+  } else {
+    item.kernel->run(item.args(), stream);
+  }
+  if (!observer) return;
+  const auto end = Clock::now();
+  const std::lock_guard lock(observer_mutex_);
+  observer(*item.command, item.index, std::chrono::duration<double>(start.time_since_epoch()).count(),
+           std::chrono::duration<double>(end - start).count());
+}
+
+void HostDevice::run(const Program& program, const CommandObserver& observer) {
+  std::vector<TaskStream::Ticket> tickets(program.size());
+  const auto wait_for = [&](int32_t earlier) {
+    const auto index = static_cast<size_t>(earlier);
+    streams_[static_cast<size_t>(program[index].command->stream)]->wait(tickets[index]);
+  };
+  for (const BoundCommand& item : program) {
+    const auto& stream = streams_[static_cast<size_t>(item.command->stream)];
+    if (!stream) {
+      for (int32_t earlier : item.command->waits) wait_for(earlier);
+      execute(item, stream_, observer);
+      continue;
+    }
+    // The command's own stream does the waiting; tickets of what it waits for are there already.
+    std::vector<std::pair<TaskStream*, TaskStream::Ticket>> before;
+    for (int32_t earlier : item.command->waits) {
+      const auto index = static_cast<size_t>(earlier);
+      before.emplace_back(streams_[static_cast<size_t>(program[index].command->stream)].get(),
+                          tickets[index]);
+    }
+    tickets[item.index] = stream->submit([this, &item, &observer, before = std::move(before)] {
+      for (const auto& [other, ticket] : before) other->wait(ticket);
+      execute(item, copy_stream_, observer);
+    });
+  }
+  for (const auto& stream : streams_) {
+    if (stream) stream->wait_all();
+  }
+}
+
+}  // namespace tandem

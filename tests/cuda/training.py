@@ -1,0 +1,83 @@
+"""Training on one GPU: the CPU's losses, the same bits again, and with recomputation, offload and interruptions."""
+
+import time
+
+import gpu
+from tandem_run import GPT2, LLAMA, TandemTest, checkpoint, config, read_metrics
+
+WIDE_GPT2 = {**GPT2, "width": 192, "heads": 3, "context": 128}  # heads of 64: the fused attention
+WIDE_LLAMA = {**LLAMA, "width": 256, "heads": 4, "kv_heads": 2, "ffn": 344, "context": 128}
+MODELS = {"gpt2": GPT2, "llama": LLAMA, "wide-gpt2": WIDE_GPT2, "wide-llama": WIDE_LLAMA}
+TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2, "fp16": 1e-2}
+
+
+def on_gpu(model, **sections):
+    return config(model, device="cuda", **sections)
+
+
+def losses(run, column="loss"):
+    return [float(row[column]) for row in read_metrics(run) if column in row]
+
+
+class OnOneGpu(TandemTest):
+    def assert_near(self, a, b, tolerance):
+        """`a` and `b` are runs: the same steps, and losses that near."""
+        a, b = losses(a), losses(b)
+        self.assertEqual(len(a), len(b))
+        for step, (x, y) in enumerate(zip(a, b), 1):
+            self.assertLessEqual(abs(x - y), tolerance * abs(x), f"step {step}: {x} and {y}")
+
+    def test_fifty_steps_follow_the_cpu(self):
+        for name, model in MODELS.items():
+            for precision, tolerance in TOLERANCE.items():
+                with self.subTest(model=name, precision=precision):
+                    sections = {"precision": precision, "train": {"steps": 50, "eval_every": 25}}
+                    cpu = self.train({**config(model, **sections), "threads": 4}, f"cpu-{name}-{precision}")
+                    cuda = self.train(on_gpu(model, **sections), f"cuda-{name}-{precision}")
+                    self.assert_near(cpu, cuda, tolerance)
+                    first, *_, last = losses(cpu)
+                    self.assertLess(last, 0.8 * first, "the model does not learn: nothing is tested")
+                    for x, y in zip(losses(cpu, "eval_loss"), losses(cuda, "eval_loss"), strict=True):
+                        self.assertAlmostEqual(x / y, 1, delta=tolerance)
+
+    def test_the_same_bits_again_and_with_recomputation_and_offload(self):
+        variants = {"again": [], "full": ["memory.recompute=full"], "selective": ["memory.recompute=selective"],
+                    "offload": ["memory.offload=[optimizer]"],
+                    "offload-all": ["memory.offload=[params, optimizer]", "parallel.strategy=fsdp"]}
+        for name in ("wide-gpt2", "wide-llama"):
+            for precision in ("fp32", "bf16"):
+                case = on_gpu(MODELS[name], precision=precision, train={"steps": 8})
+                base = self.train(case, f"{name}-{precision}")
+                for variant, assignments in variants.items():
+                    with self.subTest(model=name, precision=precision, variant=variant):
+                        flags = [flag for assignment in assignments for flag in ("--set", assignment)]
+                        run = self.train(case, f"{name}-{precision}-{variant}", *flags)
+                        self.assert_equal_runs(base, run)
+
+    def test_one_pass_a_step_is_accumulation_too(self):
+        whole = self.train(on_gpu(WIDE_GPT2, train={"batch": 6, "micro_batch": 6}), "whole")
+        parts = self.train(on_gpu(WIDE_GPT2, train={"batch": 6, "micro_batch": 2}), "parts")
+        self.assert_near(whole, parts, 1e-5)
+
+    def test_a_run_goes_on_from_its_checkpoint(self):
+        case = on_gpu(WIDE_LLAMA, precision="bf16", train={"steps": 200}, checkpoint={"every": 3})
+        whole = self.train(case, "whole")
+        process = self.start("train", self.write_config(case), "--run-dir", self.directory / "parts")
+        while not checkpoint(self.directory / "parts", 3).exists():
+            self.assertIsNone(process.poll(), "it ended before its checkpoint was seen")
+            time.sleep(0.001)
+        process.kill()
+        process.wait()
+        parts = self.train(case, "parts", "--resume-from-checkpoint", "latest")
+        self.assert_equal_runs(whole, parts)
+
+    def test_a_checkpoint_moves_between_cpu_and_gpu(self):
+        case = config(WIDE_GPT2, train={"steps": 6, "schedule": "constant"}, checkpoint={"every": 3})
+        whole = self.train({**case, "device": "cuda"}, "whole")
+        self.train(case, "moved", "--set", "train.steps=3")
+        moved = self.train({**case, "device": "cuda"}, "moved", "--resume-from-checkpoint", "latest")
+        self.assert_near(whole, moved, 1e-4)
+
+
+if __name__ == "__main__":
+    gpu.main()
