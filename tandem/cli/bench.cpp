@@ -50,6 +50,13 @@ int64_t communicator_bytes(const World& world) {
   return bytes;
 }
 
+std::string memory_text(const Session& session) {
+  const ArenaSizes& sizes = session.step().sizes;
+  if (session.shares_memory()) return fmt::format("{} planned", format_bytes(total_bytes(sizes)));
+  return fmt::format("{} planned on the GPU, {} for driver and libraries", format_bytes(device_bytes(sizes)),
+                     format_bytes(session.library_bytes()));
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
@@ -134,6 +141,7 @@ void add_bench(CLI::App& app, Action& action) {
                                   {"planned_bytes", total_bytes(run.session().step().sizes)},
                                   {"planned", planned},
                                   {"allocated", allocated},
+                                  {"library_bytes", run.session().library_bytes()},
                                   {"idle_rss_bytes", run.idle_rss_bytes()},
                                   {"peak_rss_bytes", peak_rss_bytes()},
                                   {"hardware", hardware_description()}};
@@ -145,10 +153,9 @@ void add_bench(CLI::App& app, Action& action) {
           "%s\n",
           fmt::format(
               "{}: {} tokens/s, {:.1f} ms a step (median of {}), {:.1f} of {:.1f} GFLOP/s = {:.3f} of peak, "
-              "start-up {:.2f} s, {} planned",
+              "start-up {:.2f} s, {}",
               config.name, format_count(static_cast<double>(targets) / step_s), step_s * 1e3, seconds.size(),
-              flops / step_s / 1e9, peak / 1e9, flops / step_s / peak, overhead_s,
-              format_bytes(total_bytes(run.session().step().sizes)))
+              flops / step_s / 1e9, peak / 1e9, flops / step_s / peak, overhead_s, memory_text(run.session()))
               .c_str());
       return ExitCode::Done;
     };

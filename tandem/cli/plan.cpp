@@ -30,7 +30,7 @@ void check_dump(const std::string& dump) {
 
 void print_line(const std::string& line) { std::printf("%s\n", line.c_str()); }
 
-void print_memory(const std::vector<CompiledStep>& ranks) {
+void print_memory(const std::vector<CompiledStep>& ranks, bool on_device) {
   std::string head = fmt::format("\n  {:<14}", "memory, bytes");
   for (const CompiledStep& step : ranks)
     head += fmt::format(" {:>16}", ranks.size() == 1 ? "" : fmt::format("rank {}", step.position.rank()));
@@ -46,6 +46,7 @@ void print_memory(const std::vector<CompiledStep>& ranks) {
         [&](const CompiledStep& step) { return step.sizes[static_cast<size_t>(i)]; });
   }
   row("total", [](const CompiledStep& step) { return total_bytes(step.sizes); });
+  if (on_device) row("on the device", [](const CompiledStep& step) { return device_bytes(step.sizes); });
 }
 
 void print_communication(const Config& config, const std::vector<CompiledStep>& ranks) {
@@ -60,19 +61,19 @@ void print_communication(const Config& config, const std::vector<CompiledStep>& 
   }
 }
 
-void print_table(const Config& config, const std::vector<CompiledStep>& ranks,
+void print_table(const Config& config, const Backend& backend, const std::vector<CompiledStep>& ranks,
                  const std::map<std::string, double>& times, int threads) {
   const CompiledStep& step = ranks[0];
   const MeshShape& mesh = step.position.shape;
-  print_line(fmt::format("{} parameters, {} threads, recompute {}",
+  print_line(fmt::format("{} parameters, {} threads, recompute {}, for {}",
                          format_count(static_cast<double>(step.num_params)), threads,
-                         recompute_name(step.recompute)));
+                         recompute_name(step.recompute), backend.description));
   if (mesh.world() > 1) {
     print_line(
         fmt::format("{} ranks: data {} ({}) x tensor {} x pipeline {}; ranks not shown are like one of these",
                     mesh.world(), mesh.data, name_of(config.parallel.strategy), mesh.tensor, mesh.pipeline));
   }
-  print_memory(ranks);
+  print_memory(ranks, static_cast<bool>(backend.memory_bytes));
   print_communication(config, ranks);
   const auto passes = static_cast<double>(config.accumulation() * mesh.data);
   print_line(fmt::format("\n  {:<14} {:>16}  ({} passes of {} on each of {} data ranks, and one update)",
@@ -187,7 +188,7 @@ void add_plan(CLI::App& app, Action& action) {
           if (!part->commands.empty()) std::printf("%s", print(*part).c_str());
         }
       } else {
-        print_table(config, shown, times, thread_count(config, ranks_here));
+        print_table(config, backend, shown, times, thread_count(config, ranks_here));
       }
       for (const CompiledStep& rank : shown) require_fit(config, backend, rank, build_model, ranks_here);
       return ExitCode::Done;

@@ -125,6 +125,22 @@ class Profile {
   double zero_s_ = 0;
 };
 
+void print_memory(const Session& session, const Backend& backend) {
+  const ArenaSizes& sizes = session.step().sizes;
+  if (session.shares_memory()) {
+    std::printf("%s\n", fmt::format("memory: {} planned, {} resident at most",
+                                    format_bytes(total_bytes(sizes)), format_bytes(peak_rss_bytes()))
+                            .c_str());
+    return;
+  }
+  const int64_t libraries = session.library_bytes();
+  std::printf("%s\n", fmt::format("memory: {} of the GPU's {}, {} of it planned",
+                                  format_bytes(device_bytes(sizes) + libraries),
+                                  format_bytes(backend.memory_bytes()), format_bytes(device_bytes(sizes)))
+                          .c_str());
+  std::printf("libraries: %s of it for driver and libraries\n", format_bytes(libraries).c_str());
+}
+
 // Each of several ranks writes a file of its own: step.json -> step.rank-1.json.
 std::string rank_file(const std::string& path, const World& world) {
   if (path.empty() || world.size() == 1) return path;
@@ -184,10 +200,7 @@ void add_profile(CLI::App& app, Action& action) {
                     backend.peak_flops(precision_policy(config.precision).storage, threads),
                     backend.copy_bandwidth(threads), flags->json);
       if (!flags->json) {
-        std::printf("%s\n",
-                    fmt::format("memory: {} planned, {} resident at most",
-                                format_bytes(total_bytes(compiled.sizes)), format_bytes(peak_rss_bytes()))
-                        .c_str());
+        print_memory(session, backend);
         if (!flags->trace.empty())
           std::printf("timeline: %s (open it in ui.perfetto.dev)\n", rank_file(flags->trace, world).c_str());
       }

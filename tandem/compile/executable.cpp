@@ -72,6 +72,10 @@ int64_t total_bytes(const ArenaSizes& sizes) {
   return total;
 }
 
+int64_t device_bytes(const ArenaSizes& sizes) {
+  return total_bytes(sizes) - sizes[static_cast<size_t>(Arena::Host)];
+}
+
 const Persistent* CompiledStep::find(std::string_view name) const {
   for (const Persistent& persistent : persistents) {
     if (persistent.name == name) return &persistent;

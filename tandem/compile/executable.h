@@ -33,6 +33,7 @@ inline constexpr int kNumArenas = 8;
 std::string_view arena_name(Arena arena);  // "weights"
 using ArenaSizes = std::array<int64_t, kNumArenas>;
 int64_t total_bytes(const ArenaSizes& sizes);
+int64_t device_bytes(const ArenaSizes& sizes);  // all but the host's
 
 struct Slice {
   Arena arena = Arena::Activations;

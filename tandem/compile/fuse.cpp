@@ -66,7 +66,7 @@ class Fusion {
   void match_matmul_gelu(int32_t gelu) {
     const Value pre = graph_.node(gelu).inputs[0];
     const Node& product = graph_.node(pre.node);
-    const bool pre_needed = readers_of(pre).size() > 1;
+    const bool pre_needed = readers_of(pre).size() > 1 || options_.gelu_of_product;
     if (product.op != Op::Matmul || product.inputs.size() != 3 || product.phase != graph_.node(gelu).phase)
       return;
     if (!pre_needed || pinned(pre) || !free_node(pre.node)) return;

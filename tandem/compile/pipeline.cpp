@@ -94,7 +94,9 @@ struct Draft {
 
 Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Draft& draft,
                    const CompileOptions& options, bool reduces) {
-  Graph graph = passes.run("recompute", [&] { return recompute(differentiated, options.recompute); });
+  Graph graph = passes.run("recompute", [&] {
+    return recompute(differentiated, options.recompute, options.fuse.gelu_of_product);
+  });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
   if (options.parallel.in_units()) {
     const DataAxisOptions data = data_options(options.parallel);

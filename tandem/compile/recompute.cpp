@@ -53,13 +53,14 @@ int32_t num_blocks(const Graph& graph) {
   return count;
 }
 
-std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice) {
+std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, bool keep_gelu) {
   const auto reader_map = readers(graph);
   std::set<int32_t> dropped;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
     if (is_leaf(node.op) || node.phase != Phase::Forward || !block_chosen(node.block, choice)) continue;
-    if (choice.kind == RecomputeKind::Selective && !is_cheap(node.op)) continue;
+    const bool kept = !is_cheap(node.op) || (node.op == Op::Gelu && keep_gelu);
+    if (choice.kind == RecomputeKind::Selective && kept) continue;
     if (has_side_effect(graph, node) || node.op == Op::Send || node.op == Op::Recv) continue;
     bool leaves_block = false;  // another block's forward reads it: it is kept as that block's input
     for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
@@ -76,8 +77,8 @@ std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice) {
   return dropped;
 }
 
-Graph recompute(const Graph& graph, const Recompute& choice) {
-  const std::set<int32_t> dropped = dropped_nodes(graph, choice);
+Graph recompute(const Graph& graph, const Recompute& choice, bool keep_gelu) {
+  const std::set<int32_t> dropped = dropped_nodes(graph, choice, keep_gelu);
   Rewrite rewrite(graph);
   std::map<Value, Value> again;  // dropped value -> its second making
 

@@ -16,10 +16,11 @@ namespace tandem {
 
 int32_t num_blocks(const Graph& graph);
 
-// The forward nodes whose outputs `choice` (not Auto) drops.
-std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice);
+// The forward nodes whose outputs `choice` (not Auto) drops. `keep_gelu`: a gelu is made again only together
+// with its product, because the two as one op give other bits (FuseOptions::gelu_of_product).
+std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, bool keep_gelu = false);
 
-Graph recompute(const Graph& graph, const Recompute& choice);
+Graph recompute(const Graph& graph, const Recompute& choice, bool keep_gelu = false);
 
 // What `auto` tries, cheapest in extra arithmetic first: none, selective, every:K for falling K, full.
 std::vector<Recompute> recompute_candidates(int32_t blocks);

@@ -14,6 +14,7 @@ class MetricsLog {
   struct Files {
     bool jsonl = true;
     bool csv = true;
+    CsvColumns columns = CsvColumns::Plain;  // of a new metrics.csv; one that goes on keeps its own
   };
 
   // Drops the rows of steps after `resume_step` (all of them for 0, a fresh start) and a half-written last
@@ -29,6 +30,7 @@ class MetricsLog {
  private:
   std::optional<AppendFile> jsonl_;
   std::optional<AppendFile> csv_;
+  CsvColumns columns_;
   int64_t last_step_;
 };
 

@@ -57,6 +57,37 @@ TEST_F(Metrics, RowsHaveTheColumnsOfTheInterfaceInItsOrder) {
   EXPECT_EQ(csv_row(record), "4,0,0.25,0.001,0,1,8192,0,0,0,0,0,0,2026-01-01T00:00:00.000Z,,0.75");
 }
 
+TEST_F(Metrics, FiguresOfAGpuAreThereWhereItTellsThem) {
+  StepRecord record = at_step(4);
+  record.gpu_busy_percent = 98;
+  record.gpu_power_w = 612.5f;
+  record.gpu_used_bytes = int64_t{70} << 30;
+  EXPECT_TRUE(jsonl_row(record).ends_with(
+      R"(Z","gpu_busy_percent":98,"gpu_power_w":612.5,"gpu_used_bytes":75161927680})"))
+      << jsonl_row(record);
+  EXPECT_EQ(csv_header(CsvColumns::WithGpu),
+            std::string(csv_header()) + ",gpu_busy_percent,gpu_power_w,gpu_temperature_c,gpu_used_bytes");
+  EXPECT_EQ(csv_row(record, CsvColumns::WithGpu), csv_row(record) + ",98,612.5,,75161927680");
+  EXPECT_EQ(csv_row(at_step(4), CsvColumns::WithGpu), csv_row(at_step(4)) + ",,,,");
+}
+
+TEST_F(Metrics, ARunThatGoesOnOnOtherHardwareKeepsTheColumnsOfItsCsv) {
+  const CsvColumns both[] = {CsvColumns::Plain, CsvColumns::WithGpu};
+  for (CsvColumns before : both) {
+    for (CsvColumns after : both) {
+      for (int64_t resumed : {0, 1}) {
+        MetricsLog(run_dir.path(), {.columns = before}, 0).write(at_step(1));
+        MetricsLog(run_dir.path(), {.columns = after}, resumed).write(at_step(2));
+        const CsvColumns columns = resumed > 0 ? before : after;
+        std::string expected = std::string(csv_header(columns)) + "\n";
+        for (int64_t step = 2 - resumed; step <= 2; ++step)
+          expected += csv_row(at_step(step), columns) + "\n";
+        EXPECT_EQ(text("metrics.csv"), expected);
+      }
+    }
+  }
+}
+
 TEST_F(Metrics, TheLossReadsBackAsTheSameFloat) {
   const Rng rng(1, 2);
   for (uint64_t i = 0; i < 20'000; ++i) {

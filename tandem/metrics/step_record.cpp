@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kStepKey = "{\"step\":";
 
-// The one list of columns. Optional ones come last and may be absent from a JSON row.
+// The one list of columns. Optional ones come last and may be absent from a JSON row, those of a GPU from a
+// CSV.
 template <typename Visit>
 void visit_columns(const StepRecord& record, Visit&& visit) {
   visit("step", record.step);
@@ -30,7 +31,20 @@ void visit_columns(const StepRecord& record, Visit&& visit) {
   visit("time", record.time);
   visit("eval_loss", record.eval_loss);
   visit("eval_accuracy", record.eval_accuracy);
+  visit("gpu_busy_percent", record.gpu_busy_percent);
+  visit("gpu_power_w", record.gpu_power_w);
+  visit("gpu_temperature_c", record.gpu_temperature_c);
+  visit("gpu_used_bytes", record.gpu_used_bytes);
 }
+
+bool has_column(CsvColumns columns, std::string_view name) {
+  return columns == CsvColumns::WithGpu || !name.starts_with("gpu_");
+}
+
+template <typename T>
+constexpr bool kOptional = false;
+template <typename T>
+constexpr bool kOptional<std::optional<T>> = true;
 
 template <typename T>
 std::string json_value(const T& value) {
@@ -57,7 +71,7 @@ std::string jsonl_row(const StepRecord& record) {
   std::string row;
   visit_columns(record, [&]<typename T>(std::string_view name, const T& value) {
     std::string text;
-    if constexpr (std::is_same_v<T, std::optional<float>>) {
+    if constexpr (kOptional<T>) {
       if (!value) return;
       text = json_value(*value);
     } else {
@@ -68,11 +82,12 @@ std::string jsonl_row(const StepRecord& record) {
   return row + "}";
 }
 
-std::string csv_row(const StepRecord& record) {
+std::string csv_row(const StepRecord& record, CsvColumns columns) {
   std::string row;
   visit_columns(record, [&]<typename T>(std::string_view name, const T& value) {
+    if (!has_column(columns, name)) return;
     if (name != "step") row += ',';
-    if constexpr (std::is_same_v<T, std::optional<float>>) {
+    if constexpr (kOptional<T>) {
       if (value) row += fmt::format("{}", *value);
     } else {
       row += fmt::format("{}", value);
@@ -81,16 +96,18 @@ std::string csv_row(const StepRecord& record) {
   return row;
 }
 
-std::string_view csv_header() {
-  static const std::string header = [] {
+std::string_view csv_header(CsvColumns columns) {
+  const auto names_of = [](CsvColumns some) {
     std::string names;
     visit_columns(StepRecord{}, [&](std::string_view name, const auto&) {
+      if (!has_column(some, name)) return;
       if (!names.empty()) names += ',';
       names += name;
     });
     return names;
-  }();
-  return header;
+  };
+  static const std::string plain = names_of(CsvColumns::Plain), with_gpu = names_of(CsvColumns::WithGpu);
+  return columns == CsvColumns::WithGpu ? with_gpu : plain;
 }
 
 double shortest_double(float value) { return std::stod(fmt::format("{}", value)); }

@@ -25,12 +25,20 @@ struct StepRecord {
   std::string time;                // ISO 8601; filled in when empty
   std::optional<float> eval_loss;  // where this step was followed by an evaluation
   std::optional<float> eval_accuracy;
+  // A GPU's own figures, where it tells them; about a second old at most.
+  std::optional<float> gpu_busy_percent;
+  std::optional<float> gpu_power_w;
+  std::optional<float> gpu_temperature_c;
+  std::optional<int64_t> gpu_used_bytes;  // by every process
 };
 
 // Floats have the fewest digits that give back the same float; what is not finite is null, or nan and inf.
 std::string jsonl_row(const StepRecord& record);
-std::string csv_row(const StepRecord& record);
-std::string_view csv_header();
+
+// The columns of a CSV file are the same in all its rows; those of a GPU are in the files of runs on one.
+enum class CsvColumns { Plain, WithGpu };
+std::string csv_row(const StepRecord& record, CsvColumns columns = CsvColumns::Plain);
+std::string_view csv_header(CsvColumns columns = CsvColumns::Plain);
 
 // The double that a float's shortest digits stand for: JSON then shows 0.1f as 0.1, and gives back 0.1f.
 double shortest_double(float value);

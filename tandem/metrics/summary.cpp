@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 double number(float value) { return shortest_double(value); }
 double number(double value) { return value; }
+int64_t number(int64_t value) { return value; }
 
 template <typename T>
 void put(Json& object, const char* key, const std::optional<T>& value) {
@@ -43,6 +44,7 @@ void write_summary(const std::filesystem::path& run_dir, const Summary& summary)
   put(object, "mfu", summary.mfu);
   object["peak_rss_bytes"] = summary.peak_rss_bytes;
   object["peak_device_bytes"] = summary.peak_device_bytes;
+  put(object, "library_bytes", summary.library_bytes);
   Json& planned = object["planned_bytes"] = Json::object();
   for (const auto& [category, bytes] : summary.planned_bytes) planned[category] = bytes;
   object["wall_s"] = number(summary.wall_s);
@@ -80,10 +82,12 @@ std::string summary_table(const Summary& summary, const std::filesystem::path& r
   row("speed", fmt::format("{} tokens/s", format_count(summary.tokens_per_s)) +
                    (summary.mfu ? fmt::format(", MFU {:.1f}%", 100 * *summary.mfu) : ""));
   row("memory", fmt::format("{} planned, {} resident at most", format_bytes(total(summary.planned_bytes)),
-                            format_bytes(summary.peak_rss_bytes)) +
-                    (summary.peak_device_bytes > 0
-                         ? fmt::format(", {} on the device", format_bytes(summary.peak_device_bytes))
-                         : ""));
+                            format_bytes(summary.peak_rss_bytes)));
+  if (summary.library_bytes) {
+    row("device memory",
+        fmt::format("{} at most, {} of it for driver and libraries", format_bytes(summary.peak_device_bytes),
+                    format_bytes(*summary.library_bytes)));
+  }
   row("setup", fmt::format("{}, {}, world size {}", summary.precision, summary.strategy, summary.world_size));
   row("hardware", summary.hardware.empty() ? hardware_description() : summary.hardware);
   row("run directory", run_dir.string());

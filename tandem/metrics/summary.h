@@ -20,7 +20,8 @@ struct Summary {
   double tokens_per_s = 0;
   std::optional<double> mfu;
   int64_t peak_rss_bytes = 0;
-  int64_t peak_device_bytes = 0;
+  int64_t peak_device_bytes = 0;         // of the device's own memory, libraries included
+  std::optional<int64_t> library_bytes;  // of those, what the driver and its libraries took beside the plan
   std::vector<std::pair<std::string, int64_t>> planned_bytes;  // by category, in the plan's order
   double wall_s = 0;
   double first_step_s = 0;

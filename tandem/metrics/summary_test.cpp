@@ -50,6 +50,22 @@ TEST(Summary, LeavesOutWhatTheRunDoesNotHave) {
   EXPECT_TRUE(object["final_loss"].is_null());
   EXPECT_FALSE(object.contains("eval_loss"));
   EXPECT_FALSE(object.contains("loss_floor"));
+  EXPECT_FALSE(object.contains("library_bytes"));
+}
+
+TEST(Summary, OfAGpuTellsWhatItsLibrariesTook) {
+  const FreshDirectory run_dir;
+  Summary summary = example();
+  EXPECT_EQ(summary_table(summary, run_dir.path()).find("device memory"), std::string::npos);
+  summary.peak_device_bytes = 700 << 20;
+  summary.library_bytes = 550 << 20;
+  write_summary(run_dir.path(), summary);
+  const auto object = nlohmann::json::parse(read_text(run_dir.path() / "summary.json"));
+  EXPECT_EQ(object["peak_device_bytes"], 700 << 20);
+  EXPECT_EQ(object["library_bytes"], 550 << 20);
+  EXPECT_NE(summary_table(summary, run_dir.path())
+                .find("device memory  700.0 MiB at most, 550.0 MiB of it for driver and libraries"),
+            std::string::npos);
 }
 
 TEST(Summary, TableComparesTheLossWithItsFloor) {

@@ -9,6 +9,7 @@
 #include "tandem/base/dtype.h"
 #include "tandem/compile/fuse.h"
 #include "tandem/runtime/device.h"
+#include "tandem/runtime/device_health.h"
 #include "tandem/runtime/kernel.h"
 
 namespace tandem {
@@ -25,6 +26,8 @@ struct Backend {
   std::function<int64_t()> memory_bytes;  // the device's own memory; empty where it uses the machine's
   std::function<double(DType storage, int num_threads)> peak_flops;  // measured, FLOP/s of matrix products
   std::function<double(int num_threads)> copy_bandwidth;             // measured, bytes/s read plus written
+  // Starts to watch the device of a rank that has these peers; empty where devices have no sensors.
+  std::function<HealthProbe(const Communicators* comms)> watch_health;
 
   const KernelRegistry& on_host() const { return host_kernels ? *host_kernels : kernels; }
 };

@@ -57,6 +57,9 @@ class Device {
   // returned.
   virtual void read_later(std::span<std::byte> to, const std::byte* from) = 0;
   virtual void clear(std::byte* at, int64_t bytes) = 0;  // to zero
+  // A buffer's piece at its start, and fp32 values rounded to another type, as initialize.h has them.
+  virtual void initialize(std::byte* buffer, DType dtype, const Piece& piece, uint64_t seed) = 0;
+  virtual void round(std::byte* to, DType dtype, const std::byte* from_f32, int64_t elems) = 0;
 
   // Once for a program, before its first run, while its memory holds nothing that is needed.
   virtual void prepare(const Program& program) = 0;

@@ -5,6 +5,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/runtime/arena.h"
+#include "tandem/runtime/initialize.h"
 
 namespace tandem {
 namespace {
@@ -48,7 +49,16 @@ void HostDevice::read(std::span<std::byte> to, const std::byte* from) {
   if (!to.empty()) std::memcpy(to.data(), from, to.size());
 }
 
-void HostDevice::clear(std::byte* at, int64_t bytes) { std::memset(at, 0, static_cast<size_t>(bytes)); }
+void HostDevice::clear(std::byte* at, int64_t bytes) { fill_zeros({at, static_cast<size_t>(bytes)}, pool_); }
+
+void HostDevice::initialize(std::byte* buffer, DType dtype, const Piece& piece, uint64_t seed) {
+  fill_initial(buffer, dtype, piece, seed, pool_);
+}
+
+void HostDevice::round(std::byte* to, DType dtype, const std::byte* from_f32, int64_t elems) {
+  round_to({to, static_cast<size_t>(elems * dtype_bytes(dtype))}, dtype,
+           {from_f32, static_cast<size_t>(elems) * sizeof(float)}, pool_);
+}
 
 void HostDevice::prepare(const Program& program) {
   for (const BoundCommand& item : program) {

@@ -21,6 +21,8 @@ class HostDevice : public Device {
   void read(std::span<std::byte> to, const std::byte* from) override;
   void read_later(std::span<std::byte> to, const std::byte* from) override { read(to, from); }
   void clear(std::byte* at, int64_t bytes) override;
+  void initialize(std::byte* buffer, DType dtype, const Piece& piece, uint64_t seed) override;
+  void round(std::byte* to, DType dtype, const std::byte* from_f32, int64_t elems) override;
   void prepare(const Program& program) override;
   void run(const Program& program, const CommandObserver& observer) override;
   int64_t library_bytes() const override { return 0; }

@@ -1,7 +1,9 @@
 #include "tandem/runtime/initialize.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <string_view>
 
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
@@ -21,50 +23,60 @@ void store(std::byte* dst, DType dtype, int64_t i, float value) {
   }
 }
 
-// Elements [begin, end) of a tensor of normal numbers, to dst from element `at` on.
-void fill_normal(std::byte* dst, DType dtype, int64_t at, int64_t begin, int64_t end, const Rng& rng,
-                 float std) {
+// Elements [begin, end) of a tensor, to dst from element `at` on.
+void fill(std::byte* dst, DType dtype, int64_t at, int64_t begin, int64_t end, const StartingValues& values) {
+  const Rng rng(values.seed, values.stream);
   for (int64_t i = begin; i < end;) {
-    float normals[4];
-    rng.normals(static_cast<uint64_t>(i / 4), normals);
-    for (int64_t j = i % 4; j < 4 && i < end; ++j, ++i) store(dst, dtype, at + i - begin, std * normals[j]);
+    float made[4] = {1, 1, 1, 1};
+    if (values.normal) {
+      rng.normals(static_cast<uint64_t>(i / 4), made);
+      for (float& x : made) x *= values.std;
+    }
+    for (int64_t j = i % 4; j < 4 && i < end; ++j, ++i) store(dst, dtype, at + i - begin, made[j]);
   }
 }
 
 }  // namespace
 
-void fill_initial(std::span<std::byte> buffer, DType dtype, const Piece& piece, uint64_t seed,
-                  ThreadPool& pool) {
-  const std::string_view init = piece.init;
+void fill_zeros(std::span<std::byte> dst, ThreadPool& pool) {
+  constexpr size_t kBytes = size_t{4} << 20;
+  pool.parallel_for(static_cast<int64_t>((dst.size() + kBytes - 1) / kBytes), [&](int64_t task, int) {
+    const auto first = static_cast<size_t>(task) * kBytes;
+    std::memset(dst.data() + first, 0, std::min(kBytes, dst.size() - first));
+  });
+}
+
+StartingValues starting_values(const Piece& piece, uint64_t seed) {
   const Box& box = piece.box;
-  const int64_t elems = box.elems();
-  if (init == "zeros") {
-    const auto size = static_cast<size_t>(dtype_bytes(dtype));
-    std::memset(buffer.data() + static_cast<size_t>(piece.offset) * size, 0,
-                static_cast<size_t>(elems) * size);
-    return;
-  }
-  if (init == "ones") {
-    for (int64_t i = 0; i < elems; ++i) store(buffer.data(), dtype, piece.offset + i, 1.0f);
-    return;
-  }
-  constexpr std::string_view kNormal = "normal:";
-  TANDEM_CHECK(init.starts_with(kNormal), "init '{}'", init);
-  const std::string_view number = init.substr(kNormal.size());
-  float std = 0;
-  std::from_chars(number.data(), number.data() + number.size(), std);
-  const Rng rng(seed, hash_name(piece.tensor));
-  const int64_t row_elems = piece.shape.elems() / std::max<int64_t>(1, piece.shape[0]);
+  const int64_t row_elems = whole_box(piece.shape).cols();
   // Whole rows lie one after the other in the tensor too: one run. Otherwise each row is a run.
   const bool whole_rows = box.cols() == row_elems;
-  const int64_t runs = whole_rows ? 1 : box.rows(), run_elems = whole_rows ? elems : box.cols();
-  const int64_t chunks = (run_elems + kChunk - 1) / kChunk;
-  pool.parallel_for(runs * chunks, [&](int64_t task, int) {
+  StartingValues values{.offset = piece.offset,
+                        .num_runs = whole_rows ? 1 : box.rows(),
+                        .run_elems = whole_rows ? box.elems() : box.cols(),
+                        .first = box.row_begin * row_elems + box.col_begin,
+                        .stride = row_elems,
+                        .normal = piece.init != "ones",
+                        .std = 1,
+                        .seed = seed,
+                        .stream = hash_name(piece.tensor)};
+  if (values.normal) {
+    constexpr std::string_view kNormal = "normal:";
+    TANDEM_CHECK(piece.init.starts_with(kNormal), "init '{}'", piece.init);
+    const std::string_view number = std::string_view(piece.init).substr(kNormal.size());
+    std::from_chars(number.data(), number.data() + number.size(), values.std);
+  }
+  return values;
+}
+
+void fill_initial(std::byte* buffer, DType dtype, const Piece& piece, uint64_t seed, ThreadPool& pool) {
+  const StartingValues values = starting_values(piece, seed);
+  const int64_t chunks = (values.run_elems + kChunk - 1) / kChunk;
+  pool.parallel_for(values.num_runs * chunks, [&](int64_t task, int) {
     const int64_t run = task / chunks, first = task % chunks * kChunk;
-    const int64_t last = std::min(run_elems, first + kChunk);
-    const int64_t start = (box.row_begin + run) * row_elems + box.col_begin;
-    fill_normal(buffer.data(), dtype, piece.offset + run * run_elems + first, start + first, start + last,
-                rng, std);
+    const int64_t last = std::min(values.run_elems, first + kChunk);
+    const int64_t start = values.first + run * values.stride;
+    fill(buffer, dtype, values.offset + run * values.run_elems + first, start + first, start + last, values);
   });
 }
 

@@ -11,13 +11,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tandem/base/device_function.h"
 #include "tandem/ir/op.h"
-
-#ifdef __CUDACC__
-#define TANDEM_HOST_DEVICE __host__ __device__
-#else
-#define TANDEM_HOST_DEVICE
-#endif
 
 namespace tandem {
 

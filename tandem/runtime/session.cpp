@@ -1,11 +1,7 @@
 #include "tandem/runtime/session.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "tandem/base/error.h"
 #include "tandem/runtime/host_device.h"
-#include "tandem/runtime/initialize.h"
 
 namespace tandem {
 namespace {
@@ -146,42 +142,21 @@ void Session::write_buffer(const Persistent& persistent, int64_t offset, std::sp
 }
 
 void Session::initialize(uint64_t seed) {
-  std::vector<std::byte> made;  // where the device's own memory is out of reach
   for (const Persistent& item : step_.persistents) {
-    const auto size = static_cast<size_t>(item.slice.type.bytes());
     if (!item.saved && item.slice.arena != Arena::Gradients) continue;  // rounded from a master, below
-    const bool zeros = std::all_of(item.pieces.begin(), item.pieces.end(),
-                                   [](const Piece& piece) { return piece.init == "zeros"; });
-    if (zeros) {
-      device_->clear(address(item.slice), item.slice.type.bytes());
-      continue;
+    std::byte* const buffer = address(item.slice);
+    device_->clear(buffer, item.slice.type.bytes());  // padding, too, which no piece covers
+    for (const Piece& piece : item.pieces) {
+      if (piece.init != "zeros") device_->initialize(buffer, item.slice.type.dtype, piece, seed);
     }
-    if (!shares_memory()) made.resize(size);
-    const std::span<std::byte> bytes = shares_memory() ? buffer(item) : std::span(made);
-    // What no piece covers is padding, and stays zero.
-    if (item.pieces.size() > 1) std::memset(bytes.data(), 0, size);
-    for (const Piece& piece : item.pieces) fill_initial(bytes, item.slice.type.dtype, piece, seed, pool_);
-    if (!shares_memory()) write_buffer(item, 0, bytes);
   }
   refresh_weights();
 }
 
 void Session::refresh_weights() {
-  std::vector<std::byte> master, weights;
   for (const MasterCopy& copy : step_.masters) {
-    const auto master_bytes = static_cast<size_t>(copy.master.type.bytes());
-    const auto weight_bytes = static_cast<size_t>(copy.weights.type.bytes());
-    std::byte* const from = address(copy.master);
-    std::byte* const to = address(copy.weights);
-    if (shares_memory()) {
-      round_to({to, weight_bytes}, copy.weights.type.dtype, {from, master_bytes}, pool_);
-      continue;
-    }
-    master.resize(master_bytes);
-    weights.resize(weight_bytes);
-    device_->read(master, from);
-    round_to(weights, copy.weights.type.dtype, master, pool_);
-    device_->write(to, weights);
+    device_->round(address(copy.weights), copy.weights.type.dtype, address(copy.master),
+                   copy.master.type.shape.elems());
   }
   run(gather_);
 }

@@ -106,8 +106,7 @@ int64_t memory_limit(const Config& config, const CompileOptions& options) {
 }
 
 int64_t counted_bytes(const ArenaSizes& sizes, const CompileOptions& options) {
-  const int64_t host = sizes[static_cast<size_t>(Arena::Host)];
-  return total_bytes(sizes) - (options.device_memory > 0 ? host : 0);
+  return options.device_memory > 0 ? device_bytes(sizes) : total_bytes(sizes);
 }
 
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,

@@ -7,9 +7,11 @@ namespace tandem {
 
 Journal::Journal(const std::filesystem::path& run_dir) : run_dir_(run_dir) { events_.emplace(run_dir); }
 
-void Journal::begin_steps(const Config& config, int64_t resumed) {
+void Journal::begin_steps(const Config& config, int64_t resumed, CsvColumns columns) {
   if (!events_) return;
-  metrics_.emplace(run_dir_, MetricsLog::Files{.jsonl = config.log.jsonl, .csv = config.log.csv}, resumed);
+  metrics_.emplace(run_dir_,
+                   MetricsLog::Files{.jsonl = config.log.jsonl, .csv = config.log.csv, .columns = columns},
+                   resumed);
   progress_.emplace(config.train.steps);
 }
 

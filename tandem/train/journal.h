@@ -20,7 +20,7 @@ class Journal {
   explicit Journal(const std::filesystem::path& run_dir);  // which must exist
 
   // From here on there are steps: metrics go on behind `resumed`.
-  void begin_steps(const Config& config, int64_t resumed);
+  void begin_steps(const Config& config, int64_t resumed, CsvColumns columns);
 
   void event(std::string_view type, std::string_view message,
              const nlohmann::json& fields = nlohmann::json::object());

@@ -13,6 +13,7 @@
 #include "tandem/config/enum_names.h"
 #include "tandem/config/print.h"
 #include "tandem/metrics/summary.h"
+#include "tandem/train/device_figures.h"
 #include "tandem/train/device_threads.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/interrupt.h"
@@ -38,6 +39,7 @@ class Trainer {
         backend_(backend),
         options_(options),
         world_(world),
+        figures_(world.leads() ? DeviceFigures(backend, world.comms()) : DeviceFigures()),
         run_(config, backend, options.model, world),
         session_(run_.session()),
         loader_(run_.loader()),
@@ -61,7 +63,7 @@ class Trainer {
       if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json")) finish();
       return ExitCode::Done;
     }
-    journal_.begin_steps(config_, resumed);
+    journal_.begin_steps(config_, resumed, figures_.columns());
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
                             &session_.pool(), save_group());
     world_.barrier("checkpoints folder");  // rank 0 has cleared it
@@ -232,7 +234,7 @@ class Trainer {
     return result;
   }
 
-  StepRecord record_of(int64_t step, const StepResult& result) const {
+  StepRecord record_of(int64_t step, const StepResult& result) {
     StepRecord record;
     record.step = step;
     record.epoch = result.epoch;
@@ -245,6 +247,7 @@ class Trainer {
     record.step_ms = step_s_ * 1e3;
     record.data_wait_ms = result.data_wait_s * 1e3;
     record.rss_bytes = rss_bytes();
+    if (world_.leads()) figures_.add_to(record, session_, now_s());
     if (peak_flops_ > 0) record.mfu = model_flops() / step_s_ / peak_flops_;
     return record;
   }
@@ -343,6 +346,11 @@ class Trainer {
     const double flops_per_target = model_flops() / static_cast<double>(std::max<int64_t>(1, last_targets()));
     if (peak_flops_ > 0) summary.mfu = summary.tokens_per_s * flops_per_target / peak_flops_;
     summary.peak_rss_bytes = peak_rss_bytes();
+    figures_.measure(session_);
+    summary.peak_device_bytes = figures_.peak_bytes();
+    summary.library_bytes = figures_.library_bytes();
+    if (!session_.shares_memory())
+      summary.hardware = fmt::format("{}, {}", backend_.description, hardware_description());
     for (int i = 0; i < kNumArenas; ++i) {
       summary.planned_bytes.emplace_back(arena_name(static_cast<Arena>(i)),
                                          session_.step().sizes[static_cast<size_t>(i)]);
@@ -364,6 +372,7 @@ class Trainer {
   const Backend& backend_;
   const TrainOptions& options_;
   const World& world_;
+  DeviceFigures figures_;  // of rank 0; first, so that the sensors are found while the step is compiled
   RunSession run_;
   Session& session_;
   Loader& loader_;

@@ -31,12 +31,13 @@ class OnOneGpu(TandemTest):
         for name, model in MODELS.items():
             for precision, tolerance in TOLERANCE.items():
                 with self.subTest(model=name, precision=precision):
-                    sections = {"precision": precision, "train": {"steps": 50, "eval_every": 25}}
+                    # With a larger rate the losses of the wide models are chaotic: fp32 and bf16 part on the CPU too.
+                    sections = {"precision": precision, "train": {"steps": 50, "lr": 5e-4, "eval_every": 25}}
                     cpu = self.train({**config(model, **sections), "threads": 4}, f"cpu-{name}-{precision}")
                     cuda = self.train(on_gpu(model, **sections), f"cuda-{name}-{precision}")
                     self.assert_near(cpu, cuda, tolerance)
                     first, *_, last = losses(cpu)
-                    self.assertLess(last, 0.8 * first, "the model does not learn: nothing is tested")
+                    self.assertLess(last, 0.85 * first, "the model does not learn: nothing is tested")
                     for x, y in zip(losses(cpu, "eval_loss"), losses(cuda, "eval_loss"), strict=True):
                         self.assertAlmostEqual(x / y, 1, delta=tolerance)
 

@@ -63,7 +63,7 @@ class BadConfigs(TandemTest):
         self.refuse_set(["model.blocks", "gpt2", "resnet"], "model.blocks=[1]")
 
     def test_what_this_version_cannot_do(self):
-        for assignment in ("precision=fp8", "device=cuda", "log.tensorboard=true", "model.from=somewhere"):
+        for assignment in ("precision=fp8", "log.tensorboard=true", "model.from=somewhere"):
             with self.subTest(assignment=assignment):
                 self.refuse_set([assignment.split("=")[0], "this version"], assignment, "train.batch=6")
 

@@ -1,9 +1,12 @@
 #include "tandem/kernels/cuda/backend.h"
 
+#include <limits>
+
 #include "tandem/kernels/cuda/ceilings.h"
 #include "tandem/kernels/cuda/cuda_device.h"
 #include "tandem/kernels/cuda/devices.h"
 #include "tandem/kernels/cuda/gpu_of_rank.h"
+#include "tandem/kernels/cuda/nvml.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
@@ -38,12 +41,19 @@ Backend make_backend(KernelRegistry host) {
   backend.fuse = {.chunk_logits_above = int64_t{256} << 20,
                   .chunk_bytes = int64_t{1} << 30,
                   .even_chunks = true,
+                  .gelu_of_product = true,
                   .gelu_grad = true,
                   .bias_sums = true};
   backend.overwrites_gradients = true;
-  backend.memory_bytes = [found] { return found.empty() ? int64_t{0} : found.front().memory_bytes; };
+  // Where there is none, a plan is made for a GPU that is large enough.
+  backend.memory_bytes = [found] {
+    return found.empty() ? std::numeric_limits<int64_t>::max() : found.front().memory_bytes;
+  };
   backend.peak_flops = [](DType storage, int) { return measure_matrix_peak(storage); };
   backend.copy_bandwidth = [](int) { return measure_copy(); };
+  backend.watch_health = [world, num_gpus](const Communicators* comms) {
+    return watch_gpu(gpu_of_rank(world, num_gpus, comms));
+  };
   return backend;
 }
 

@@ -6,6 +6,7 @@
 #include "tandem/base/units.h"
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cuda/initialize.h"
 
 namespace tandem::cuda {
 namespace {
@@ -132,22 +133,35 @@ void CudaDevice::read_later(std::span<std::byte> to, const std::byte* from) {
   mailbox_.fetch(to, from, queues_[kCompute]);
 }
 
+bool CudaDevice::on_host(const std::byte* at) const {
+  return at >= host_arena_.data() && at < host_arena_.data() + host_arena_.size();
+}
+
 void CudaDevice::clear(std::byte* at, int64_t bytes) {
-  const bool on_host = at >= host_arena_.data() && at < host_arena_.data() + host_arena_.size();
-  if (on_host) {
+  if (on_host(at)) {
     wait(queues_[kCompute]);
-    std::fill_n(at, bytes, std::byte{0});
+    fill_zeros({at, static_cast<size_t>(bytes)}, pool_);
     return;
   }
   check(cudaMemsetAsync(at, 0, static_cast<size_t>(bytes), queues_[kCompute].get()), "cudaMemsetAsync");
 }
 
-// Copies between the memories need page-locked memory to run beside computation. Locking takes a while, so it
-// is done only where a program has such copies.
+// The GPU does both for the host arena, too.
+void CudaDevice::initialize(std::byte* buffer, DType dtype, const Piece& piece, uint64_t seed) {
+  if (on_host(buffer)) pin_host_arena();
+  fill_initial(buffer, dtype, starting_values(piece, seed), queues_[kCompute].get());
+}
+
+void CudaDevice::round(std::byte* to, DType dtype, const std::byte* from_f32, int64_t elems) {
+  if (on_host(to) || on_host(from_f32)) pin_host_arena();
+  round_to(to, dtype, reinterpret_cast<const float*>(from_f32), elems, queues_[kCompute].get());
+}
+
+// Copies between the memories need page-locked memory to run beside computation, and kernels to reach it at
+// all. Locking takes a while, so it is done only where there are any.
 void CudaDevice::pin_host_arena() {
   if (pinned_ || host_arena_.empty()) return;
-  check(cudaHostRegister(host_arena_.data(), host_arena_.size(), cudaHostRegisterDefault),
-        "cudaHostRegister");
+  check(cudaHostRegister(host_arena_.data(), host_arena_.size(), cudaHostRegisterMapped), "cudaHostRegister");
   pinned_ = true;
 }
 

@@ -29,6 +29,8 @@ class CudaDevice : public Device {
   void read(std::span<std::byte> to, const std::byte* from) override;
   void read_later(std::span<std::byte> to, const std::byte* from) override;
   void clear(std::byte* at, int64_t bytes) override;
+  void initialize(std::byte* buffer, DType dtype, const Piece& piece, uint64_t seed) override;
+  void round(std::byte* to, DType dtype, const std::byte* from_f32, int64_t elems) override;
   void prepare(const Program& program) override;
   void run(const Program& program, const CommandObserver& observer) override;
   int64_t library_bytes() const override;
@@ -50,6 +52,7 @@ class CudaDevice : public Device {
   void run_host_call(const BoundCommand& item) noexcept;
   void observe(const Program& program, const CommandObserver& observer);
   void throw_host_error();
+  bool on_host(const std::byte* at) const;
   void pin_host_arena();
 
   int64_t free_before_;  // when the process had nothing on the GPU yet; choosing the GPU comes first

@@ -94,7 +94,7 @@ void PinnedRing::write(void* to, std::span<const std::byte> from, const Queue& q
   next_ = (next_ + 1) % kSlots;
   wait(used_[slot]);  // an event that was never recorded is over
   std::memcpy(memory_ + slot * kSlotBytes, from.data(), from.size());
-  check(cudaMemcpyAsync(to, memory_ + slot * kSlotBytes, from.size(), cudaMemcpyHostToDevice, queue.get()),
+  check(cudaMemcpyAsync(to, memory_ + slot * kSlotBytes, from.size(), cudaMemcpyDefault, queue.get()),
         "cudaMemcpyAsync");
   used_[slot].record(queue);
 }

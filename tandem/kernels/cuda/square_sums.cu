@@ -22,14 +22,20 @@ struct GradientItem {
   bool aligned;
 };
 
-// The squares of a chunk's groups; what is left over is the caller's.
-template <int kSize, typename T>
+// The squares of a chunk's groups; what is left over is the caller's. Where a group is not aligned, its
+// elements are read one by one, and added in the same order.
+template <int kSize, bool kAligned, typename T>
 __device__ __forceinline__ double square_groups(const T* src, int num_groups) {
-  const auto* groups = reinterpret_cast<const Group<T, kSize>*>(src);
   double sum = 0;
 #pragma unroll 4
   for (int i = threadIdx.x; i < num_groups; i += kChunkThreads) {
-    const Group<T, kSize> group = read_once(groups + i);
+    Group<T, kSize> group;
+    if constexpr (kAligned) {
+      group = read_once(reinterpret_cast<const Group<T, kSize>*>(src) + i);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) group.value[e] = src[i * kSize + e];
+    }
 #pragma unroll
     for (int e = 0; e < kSize; ++e) {
       const double g = to_float(group.value[e]);
@@ -46,13 +52,9 @@ __global__ void __launch_bounds__(kChunkThreads)
   const Chunk chunk = chunk_of_block(list);
   const GradientItem& item = list.items[chunk.tensor];
   const T* src = static_cast<const T*>(item.data) + chunk.begin;
-  double sum = 0;
-  int done = 0;
-  if (item.aligned) {
-    sum = square_groups<kSize>(src, chunk.elems / kSize);
-    done = chunk.elems / kSize * kSize;
-  }
-  sum += square_groups<1>(src + done, chunk.elems - done);
+  const int groups = chunk.elems / kSize, done = groups * kSize;
+  double sum = item.aligned ? square_groups<kSize, true>(src, groups) : square_groups<kSize, false>(src, groups);
+  sum += square_groups<1, false>(src + done, chunk.elems - done);
   sum = block_sum<kChunkThreads>(sum);
   if (threadIdx.x == 0) partials[item.partial + chunk.index] = sum;
 }
