@@ -100,8 +100,12 @@ void add_bench(CLI::App& app, Action& action) {
         seconds.push_back(spent);
         targets = result.targets;
         loss = result.loss;
-        if (peaks.size() < 5 && world.leads())
-          peaks.push_back(backend.peak_flops(storage, threads));  // the peak drifts with the machine
+        // The peak of a CPU drifts with the machine. A GPU's is measured at the end: between steps it would
+        // only heat it.
+        const bool at_end = !run.session().shares_memory();
+        const bool last = i + 1 == flags->warmup + flags->steps;
+        if (world.leads() && (at_end ? last : peaks.size() < 5))
+          peaks.push_back(backend.peak_flops(storage, threads));
       }
       nlohmann::json sent = counted_sent(world);
       for (const auto& [axis, before] : sent_before.items())

@@ -45,7 +45,7 @@ void begin_at_send(GradientContext& context, const Node& send) {
 
 }  // namespace
 
-Graph differentiate(const Graph& forward, DType grad_dtype, bool split_tied) {
+Graph differentiate(const Graph& forward, const PrecisionPolicy& precision, bool split_tied) {
   TANDEM_CHECK(forward.num_nodes() > 0, "differentiate: the graph is empty");
   const Node& root = forward.nodes().back();
   const bool sends = root.op == Op::Send;
@@ -55,7 +55,7 @@ Graph differentiate(const Graph& forward, DType grad_dtype, bool split_tied) {
 
   Graph graph;
   for (int32_t id = 0; id < num_kept; ++id) graph.add(forward.node(id));
-  GradientContext context(graph, grad_dtype, split_tied);
+  GradientContext context(graph, precision, split_tied);
   for (int32_t id = 0; id < num_kept; ++id) {
     const Node& node = graph.node(id);
     bool reached = node.op == Op::Param || node.op == Op::Recv;

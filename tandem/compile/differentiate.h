@@ -10,6 +10,7 @@
 // Needs before: a forward graph that ends in the loss or in a send. Needs after: nothing.
 #pragma once
 
+#include "tandem/compile/precision.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
@@ -18,6 +19,6 @@ namespace tandem {
 // be summed apart, as the ranks at both ends of a pipeline do: "grad:<name>" and "grad:<name>:embedding".
 inline constexpr std::string_view kEmbeddingPart = ":embedding";
 
-Graph differentiate(const Graph& forward, DType grad_dtype = DType::F32, bool split_tied = false);
+Graph differentiate(const Graph& forward, const PrecisionPolicy& precision = {}, bool split_tied = false);
 
 }  // namespace tandem

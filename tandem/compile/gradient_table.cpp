@@ -9,8 +9,8 @@
 
 namespace tandem {
 
-GradientContext::GradientContext(Graph& graph, DType grad_dtype, bool split_tied)
-    : graph_(graph), grad_dtype_(grad_dtype) {
+GradientContext::GradientContext(Graph& graph, const PrecisionPolicy& precision, bool split_tied)
+    : graph_(graph), precision_(precision) {
   if (!split_tied) return;
   std::set<Value> tables, others;
   for (const Node& node : graph.nodes()) {
@@ -54,7 +54,9 @@ Value GradientContext::accumulator(Value param, Part part) {
   if (it != accumulators_.end()) return it->second;
   const Node& node = graph_.node(param.node);
   if (!is_param(param)) throw ConfigError("{}: a weight, gain or bias must be a parameter", op_name(node.op));
-  const DType dtype = node.outputs[0].dtype == DType::F64 ? DType::F64 : grad_dtype_;
+  const bool block_matrix = node.block != kNoBlock && node.outputs[0].shape.rank() > 1;
+  const DType wanted = block_matrix ? precision_.block_gradients : precision_.gradients;
+  const DType dtype = node.outputs[0].dtype == DType::F64 ? DType::F64 : wanted;
   Node state{Op::State,
              {},
              {{"category", "gradients"}, {"init", "zeros"}},

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "tandem/compile/precision.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
@@ -12,7 +13,7 @@ namespace tandem {
 // What a gradient rule may do. Rules run in reverse order of the forward nodes.
 class GradientContext {
  public:
-  GradientContext(Graph& graph, DType grad_dtype, bool split_tied);
+  GradientContext(Graph& graph, const PrecisionPolicy& precision, bool split_tied);
 
   Graph& graph() { return graph_; }
   Value grad(Value value) const;          // the gradient that has reached a value, or invalid
@@ -31,7 +32,7 @@ class GradientContext {
 
  private:
   Graph& graph_;
-  DType grad_dtype_;
+  PrecisionPolicy precision_;
   int32_t block_ = kNoBlock;
   std::map<Value, Value> grads_;
   std::map<std::pair<Value, Part>, Value> accumulators_;

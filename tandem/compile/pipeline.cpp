@@ -151,8 +151,8 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
   // On one rank a tied table is summed as the two ends of a pipeline would, so that both give the same bits.
   const bool split_tied = parallel.at.shape.world() == 1 && parallel.micro_batches > 1;
   for (const Graph& typed : draft.typed) {
-    draft.differentiated.push_back(passes.run(
-        "differentiate", [&] { return differentiate(typed, options.precision.gradients, split_tied); }));
+    draft.differentiated.push_back(
+        passes.run("differentiate", [&] { return differentiate(typed, options.precision, split_tied); }));
   }
   UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
   if (options.overwrite_gradients && parallel.micro_batches == 1 && !parallel.in_units())

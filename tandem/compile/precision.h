@@ -14,6 +14,7 @@ namespace tandem {
 struct PrecisionPolicy {
   DType storage = DType::F32;                        // weights and activations
   DType gradients = DType::F32;                      // accumulators
+  DType block_gradients = DType::F32;                // of the matrices of blocks, where they are overwritten
   bool masters() const { return is_half(storage); }  // an fp32 copy of the weights is what is trained
 };
 

@@ -189,7 +189,7 @@ TEST(CutStage, RefusesAWeightThatBlocksShare) {
 }
 
 TEST(Differentiate, SumsTheTwoUsesOfATiedTableApartWhenAsked) {
-  const Graph graph = differentiate(parse_graph(kTiedModel), DType::F32, /*split_tied=*/true);
+  const Graph graph = differentiate(parse_graph(kTiedModel), {}, /*split_tied=*/true);
   verify(graph, "differentiate");
   for (const Node& node : graph.nodes()) {
     if (node.op == Op::EmbeddingGrad) {
@@ -199,7 +199,7 @@ TEST(Differentiate, SumsTheTwoUsesOfATiedTableApartWhenAsked) {
       EXPECT_EQ(graph.node(node.inputs[0].node).name, "grad:embed");
     }
   }
-  EXPECT_FALSE(differentiate(half(0), DType::F32, true).find("grad:embed:embedding").valid())
+  EXPECT_FALSE(differentiate(half(0), {}, true).find("grad:embed:embedding").valid())
       << "one use, one buffer";
 }
 

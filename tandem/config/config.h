@@ -109,6 +109,7 @@ struct ParallelConfig {
 
 struct MemoryConfig {
   Recompute recompute;
+  ReduceType gradients = ReduceType::Fp32;  // of weights in blocks, between the pass and the update
   std::vector<OffloadKind> offload;
   int64_t limit = 0;  // bytes a rank may use; 0 = what the machine has
   bool operator==(const MemoryConfig&) const = default;

@@ -113,6 +113,9 @@ std::vector<Key> make_keys() {
       KEY(precision, any(), "of matrix products and stored activations"),
 
       KEY(memory.recompute, any(), "activations computed again in the backward pass instead of kept"),
+      KEY(memory.gradients, any(),
+          "type in which the gradients of blocks' matrices are kept; bf16 on one GPU, where a step is one "
+          "pass"),
       KEY(memory.offload, any(), "what lives in host memory"),
       KEY(memory.limit, bytes(), "bytes a rank may use; 0 = what the machine has"),
 

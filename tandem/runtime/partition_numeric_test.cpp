@@ -243,7 +243,7 @@ void expect_same(const Result& split, const Result& single) {
   }
 }
 
-Graph plain(const Graph& typed) { return differentiate(typed, DType::F64); }
+Graph plain(const Graph& typed) { return differentiate(typed); }
 Graph finished(const Graph& typed, RecomputeKind kind) {
   return schedule(fuse(recompute(plain(typed), {kind, 0}), {.chunk_logits_above = 0, .chunk_bytes = 1024}));
 }

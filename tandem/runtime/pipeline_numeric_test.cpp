@@ -171,7 +171,7 @@ struct Numbers {
 
 Graph finish(const Graph& forward, const Numbers& numbers, bool split_tied) {
   const Graph typed = apply_precision(forward, {.storage = numbers.storage});
-  const Graph trained = differentiate(typed, DType::F32, split_tied);
+  const Graph trained = differentiate(typed, {}, split_tied);
   Graph graph = schedule(fuse(recompute(trained, numbers.recompute)));
   verify(graph, "schedule");
   return graph;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tandem/base/error.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/data/loader.h"
 #include "tandem/runtime/session.h"
@@ -29,6 +30,16 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
   options.ranks_here = ranks_here;
   options.precision = precision_policy(config.precision);
+  if (config.memory.gradients == ReduceType::Bf16) {
+    const bool overwritten =
+        backend.overwrites_gradients && options.parallel.micro_batches == 1 && !options.parallel.in_units();
+    if (!overwritten || options.precision.storage != DType::BF16) {
+      throw ConfigError(
+          "memory.gradients: bf16 needs precision bf16, one GPU without offload, and a step of one pass "
+          "(train.micro_batch = train.batch); use fp32");
+    }
+    options.precision.block_gradients = DType::BF16;
+  }
   options.optimizer = config.train.optimizer;
   options.recompute = config.memory.recompute;
   if (backend.memory_bytes) options.device_memory = backend.memory_bytes();

@@ -38,12 +38,14 @@ class DeviceFigures {
   // Nothing where the device is the machine itself, whose memory is the process's own.
   void measure(const Session& session) {
     if (session.shares_memory()) return;
-    library_bytes_ = session.library_bytes();
-    bytes_ = device_bytes(session.step().sizes) + *library_bytes_;
-    peak_bytes_ = std::max(peak_bytes_, bytes_);
+    const int64_t libraries = session.library_bytes();
+    bytes_ = device_bytes(session.step().sizes) + libraries;
+    if (bytes_ <= peak_bytes_) return;
+    peak_bytes_ = bytes_;
+    library_bytes_ = libraries;
   }
   int64_t peak_bytes() const { return peak_bytes_; }
-  std::optional<int64_t> library_bytes() const { return library_bytes_; }
+  std::optional<int64_t> library_bytes() const { return library_bytes_; }  // of that peak
 
  private:
   std::optional<DeviceHealth> health() const { return probe_ ? probe_() : std::nullopt; }

@@ -1,9 +1,10 @@
 """Training on one GPU: the CPU's losses, the same bits again, and with recomputation, offload and interruptions."""
 
+import json
 import time
 
 import gpu
-from tandem_run import GPT2, LLAMA, TandemTest, checkpoint, config, read_metrics
+from tandem_run import BAD_USAGE, GPT2, LLAMA, TandemTest, checkpoint, config, read_metrics, read_summary
 
 WIDE_GPT2 = {**GPT2, "width": 192, "heads": 3, "context": 128}  # heads of 64: the fused attention
 WIDE_LLAMA = {**LLAMA, "width": 256, "heads": 4, "kv_heads": 2, "ffn": 344, "context": 128}
@@ -60,6 +61,18 @@ class OnOneGpu(TandemTest):
         parts = self.train(on_gpu(WIDE_GPT2, train={"batch": 6, "micro_batch": 2}), "parts")
         self.assert_near(whole, parts, 1e-5)
 
+    def test_gradients_in_16_bits_follow_those_in_32(self):
+        for name in ("wide-gpt2", "wide-llama"):
+            with self.subTest(model=name):
+                case = on_gpu(MODELS[name], precision="bf16",
+                              train={"steps": 50, "lr": 5e-4, "batch": 6, "micro_batch": 6})
+                wide = self.train(case, f"{name}-32")
+                narrow = self.train(case, f"{name}-16", "--set", "memory.gradients=bf16")
+                self.assert_near(wide, narrow, 1e-2)
+                self.assertNotEqual(losses(wide), losses(narrow))
+        self.refuse(BAD_USAGE, ["memory.gradients", "train.micro_batch"], "train",
+                    self.write_config(on_gpu(WIDE_GPT2, precision="bf16")), "--set", "memory.gradients=bf16")
+
     def test_a_run_goes_on_from_its_checkpoint(self):
         case = on_gpu(WIDE_LLAMA, precision="bf16", train={"steps": 200}, checkpoint={"every": 3})
         whole = self.train(case, "whole")
@@ -78,6 +91,20 @@ class OnOneGpu(TandemTest):
         self.train(case, "moved", "--set", "train.steps=3")
         moved = self.train({**case, "device": "cuda"}, "moved", "--resume-from-checkpoint", "latest")
         self.assert_near(whole, moved, 1e-4)
+
+    def test_memory_is_the_plan_without_the_host_and_what_the_libraries_took(self):
+        case = on_gpu(WIDE_GPT2, train={"steps": 3})
+        run = self.train(case, "run")
+        summary = read_summary(run)
+        planned = sum(size for name, size in summary["planned_bytes"].items() if name != "host")
+        self.assertGreater(summary["library_bytes"], 0)
+        self.assertEqual(planned + summary["library_bytes"], summary["peak_device_bytes"])
+        for line in (run / "metrics.jsonl").read_text().splitlines():
+            self.assertLess(planned, json.loads(line)["device_bytes"])
+        path = self.write_config(case)
+        self.assertGreater(json.loads(self.tandem("bench", path, "--steps", 2, "--json").out)["library_bytes"], 0)
+        self.assertRegex(self.tandem("profile", path, "--steps", 1).out, r"memory: .* of the GPU's .*\nlibraries: ")
+        self.assertRegex(self.tandem("plan", path).out, rf"on the device\s+{planned}\b")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ class Commands(TandemTest):
         table = self.tandem("plan", path).out
         for word in (*CATEGORIES, "total", "model FLOPs", "commands", "compiled in"):
             self.assertIn(word, table)
+        self.assertRegex(table, r"^\S+ parameters, .*, for \w+")
         plan = json.loads(self.tandem("plan", path, "--json").out)
         self.assertEqual(CATEGORIES, set(plan["planned_bytes"]))
         self.assertEqual(plan["planned_total"], sum(plan["planned_bytes"].values()))
@@ -99,7 +100,7 @@ class Commands(TandemTest):
         self.assertEqual(1, len(self.tandem("bench", path, "--steps", 2).out.splitlines()))
         row = json.loads(self.tandem("bench", path, "--steps", 2, "--json").out)
         self.assertLessEqual({"tokens_per_s", "step_ms", "fraction_of_peak", "peak_gflops", "first_step_s", "planned",
-                              "allocated", "idle_rss_bytes", "peak_rss_bytes"}, set(row))
+                              "allocated", "library_bytes", "idle_rss_bytes", "peak_rss_bytes"}, set(row))
 
 
 class FromTextToText(TandemTest):
@@ -163,6 +164,7 @@ class RunDirectory(TandemTest):
              "logs")
     METRICS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "tokens_per_s", "step_ms",
                "data_wait_ms", "rss_bytes", "device_bytes", "mfu", "time")
+    GPU_METRICS = ("gpu_busy_percent", "gpu_power_w", "gpu_temperature_c", "gpu_used_bytes")
     SUMMARY = ("steps", "final_loss", "eval_loss", "loss_floor", "tokens_per_s", "peak_rss_bytes", "peak_device_bytes",
                "planned_bytes", "wall_s", "first_step_s", "world_size", "strategy", "precision", "hostname", "hardware")
     MANIFEST = ("step", "epoch", "samples", "loss", "metrics", "config", "mesh", "hostname", "hardware", "time")
@@ -252,7 +254,8 @@ class RunDirectory(TandemTest):
 
     def test_the_lists_above_are_those_of_the_documentation(self):
         text = (REPOSITORY / "docs" / "interface.md").read_text()
-        for name in (*self.FILES, *self.METRICS, *self.SUMMARY, *self.MANIFEST, *self.TENSOR, *self.EVENTS):
+        for name in (*self.FILES, *self.METRICS, *self.GPU_METRICS, *self.SUMMARY, *self.MANIFEST, *self.TENSOR,
+                     *self.EVENTS):
             self.assertIn(name, text)
 
 

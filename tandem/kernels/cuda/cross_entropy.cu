@@ -1,11 +1,14 @@
-// Softmax cross-entropy. The gradient needs a row twice; as much of it as two blocks of a multiprocessor can
-// keep in shared memory is read from memory once, and the rest of a longer row comes from the L2 cache the
-// second time. Two blocks, so that one reads while the other computes.
+// Softmax cross-entropy. The gradient needs a row twice. Rows of a usual vocabulary stream through the chip
+// (logit_stream.cuh). Of others, as much as two blocks of a multiprocessor can keep in shared memory is read
+// from memory once, and the rest of a longer row comes from the L2 cache the second time; two blocks, so that
+// one reads while the other computes.
 #include <algorithm>
+#include <iterator>
 
 #include "tandem/kernels/cuda/block_sum.cuh"
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/logit_row.cuh"
+#include "tandem/kernels/cuda/logit_stream.cuh"
 #include "tandem/kernels/cuda/loss_kernels.h"
 
 namespace tandem::cuda {
@@ -56,14 +59,82 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-// What one of two blocks on a multiprocessor may use, besides its few static variables.
-int64_t shared_bytes_for_a_row() {
-  constexpr int kStaticBytes = 512;
-  int device = 0, total = 0, reserved = 0;
+// How the gradient is found, by the bytes of a row.
+enum class RowPlan {
+  BlockEach,  // any row
+  TwoBlocks,  // rows stream through two blocks a multiprocessor: each works in the other's barriers
+  OneBlock    // rows stream through one block, which has room for longer ones
+};
+struct PlannedRows {
+  int64_t up_to_bytes;
+  RowPlan plan;
+};
+constexpr PlannedRows kPlannedRows[] = {{32 << 10, RowPlan::BlockEach},
+                                        {128 << 10, RowPlan::TwoBlocks},
+                                        {300 << 10, RowPlan::OneBlock},
+                                        {INT64_MAX, RowPlan::BlockEach}};
+
+RowPlan plan_of(int64_t row_bytes) {
+  return std::find_if(std::begin(kPlannedRows), std::end(kPlannedRows),
+                      [&](const PlannedRows& rows) { return row_bytes <= rows.up_to_bytes; })
+      ->plan;
+}
+
+int attribute(cudaDeviceAttr name) {
+  int device = 0, value = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&total, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "shared memory");
-  check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device), "shared memory");
-  return total / 2 - reserved - kStaticBytes;
+  check(cudaDeviceGetAttribute(&value, name, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+// What each of some blocks on a multiprocessor may use, besides its few static variables.
+int64_t shared_bytes_of_block(int blocks) {
+  constexpr int kStaticBytes = 1024;
+  return attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / blocks -
+         attribute(cudaDevAttrReservedSharedMemoryPerBlock) - kStaticBytes;
+}
+
+template <typename Kernel>
+void allow_shared_bytes(Kernel* kernel, int bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "shared memory");
+}
+
+// False where the device or the rows are not made for it.
+template <typename T, int kThreads, int kBlocks>
+bool stream_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaStream_t queue) {
+  constexpr int kSize = 16 / sizeof(T);
+  constexpr int kBytes = kStreamSlots * kThreads * 16;
+  const int64_t lead = in.vocab % kSize == 0 ? 0 : kSize - 1;  // at most
+  const int64_t groups = (lead + in.vocab + kSize - 1) / kSize;
+  const int64_t rounds = (groups + kThreads - 1) / kThreads;
+  if (rounds > kStreamRounds || in.rows > INT_MAX / 2 || in.rows * in.vocab % kSize != 0 ||
+      !is_aligned(in.logits, 16) || shared_bytes_of_block(kBlocks) < kBytes)
+    return false;
+  const auto kernel = cross_entropy_stream_kernel<T, kThreads, kBlocks>;
+  allow_shared_bytes(kernel, kBytes);
+  // Two blocks overlap better when each ends with its row (3% at 50304 columns); one alone must go on.
+  const int64_t blocks = kBlocks > 1 ? in.rows : attribute(cudaDevAttrMultiProcessorCount);
+  const auto grid = static_cast<unsigned>(std::min(in.rows, blocks));
+  kernel<<<grid, kThreads, kBytes, queue>>>(static_cast<T*>(in.logits), {.targets = in.targets,
+                                                                         .scale = scale,
+                                                                         .rows = static_cast<int>(in.rows),
+                                                                         .vocab = static_cast<int>(in.vocab),
+                                                                         .rounds = static_cast<int>(rounds),
+                                                                         .losses = losses});
+  return true;
+}
+
+bool try_stream(const LogitRows& in, const float* scale, RowLoss* losses, cudaStream_t queue) {
+  const RowPlan plan = plan_of(in.vocab * dtype_bytes(in.dtype));
+  bool streamed = false;
+  for_storage(in.dtype, [&]<typename T>(T*) {
+    if (plan == RowPlan::TwoBlocks) streamed = stream_rows<T, 512, 2>(in, scale, losses, queue);
+    if (plan == RowPlan::OneBlock) streamed = stream_rows<T, 1024, 1>(in, scale, losses, queue);
+  });
+  return streamed;
 }
 
 template <typename T, int kSize>
@@ -77,12 +148,9 @@ void launch_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
   } else {
     constexpr int kGroupBytes = sizeof(Group<T, kSize>);
     const auto kernel = cross_entropy_kernel<T, kSize, true>;
-    const int kept = static_cast<int>(std::min(shared_bytes_for_a_row() / kGroupBytes, in.vocab / kSize));
+    const int kept = static_cast<int>(std::min(shared_bytes_of_block(2) / kGroupBytes, in.vocab / kSize));
     const int bytes = kept * kGroupBytes;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                               cudaSharedmemCarveoutMaxShared),
-          "shared memory");
+    allow_shared_bytes(kernel, bytes);
     kernel<<<grid, kLogitThreads, static_cast<size_t>(bytes), queue>>>(logits, in.targets, scale, vocab, kept,
                                                                        losses);
   }
@@ -92,10 +160,12 @@ void launch_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
 
 void cross_entropy_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaStream_t queue) {
   if (in.rows == 0) return;
-  for_logits(in.dtype, in.logits, in.vocab,
-             [&]<typename T, int kSize>(T*, std::integral_constant<int, kSize>) {
-               launch_rows<T, kSize>(in, scale, losses, queue);
-             });
+  if (scale == nullptr || !try_stream(in, scale, losses, queue)) {
+    for_logits(in.dtype, in.logits, in.vocab,
+               [&]<typename T, int kSize>(T*, std::integral_constant<int, kSize>) {
+                 launch_rows<T, kSize>(in, scale, losses, queue);
+               });
+  }
   check_launch("cross_entropy");
 }
 

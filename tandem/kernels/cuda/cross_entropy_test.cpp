@@ -30,10 +30,11 @@ Call grad_of(const HostTensor& logits, const HostTensor& targets, double scale) 
           {}};
 }
 
-// Ragged rows, rows of whole 16-byte groups, and two that are longer than what shared memory keeps of them.
-constexpr std::pair<int64_t, int64_t> kShapes[] = {{1, 1},     {3, 2},     {7, 10},     {5, 17},
-                                                   {300, 64},  {9, 2048},  {4, 4099},   {11, 5000},
-                                                   {2, 50257}, {3, 50304}, {2, 128256}, {1, 130001}};
+// Ragged rows, rows of whole 16-byte groups, both also long enough to be streamed, and some that are longer
+// than what shared memory keeps of them.
+constexpr std::pair<int64_t, int64_t> kShapes[] = {
+    {1, 1},     {3, 2},     {7, 10},    {5, 17},    {300, 64},  {9, 2048},   {4, 4099},
+    {11, 5000}, {8, 20001}, {2, 50257}, {8, 50257}, {3, 50304}, {2, 128256}, {1, 130001}};
 
 template <typename Fn>
 void for_logits(const Fn& fn) {
@@ -58,6 +59,16 @@ TEST(CudaCrossEntropyGrad, MatchesTheReferenceOverRaggedShapes) {
   for_logits([](const HostTensor& logits, const HostTensor& targets) {
     expect_as_reference(grad_of(logits, targets, 0.5), 1e-6);
   });
+}
+
+// More rows than blocks: requests for the next row run ahead of the one at work.
+TEST(CudaCrossEntropyGrad, MatchesTheReferenceWhereABlockStreamsSeveralRows) {
+  TANDEM_NEEDS_GPU();
+  for (const auto& [rows, vocab] : {std::pair<int64_t, int64_t>{560, 17001}, {140, 66000}}) {
+    SCOPED_TRACE(fmt::format("[{}, {}]", rows, vocab));
+    expect_as_reference(
+        grad_of(random_tensor(DType::BF16, {rows, vocab}, 7, 3), some_targets(rows, vocab), 256), 1e-5);
+  }
 }
 
 // The largest logit moves through all places of a thread's groups, and of the row.
@@ -91,22 +102,30 @@ TEST(CudaCrossEntropy, StandsHugeAndInfinitelySmallLogits) {
   expect_near(got[1], tensor_of(DType::F64, {2}, {2 * std::log(2.0), 2}), 1e-6, "stats");
 }
 
+// 20000 logits are streamed.
 TEST(CudaCrossEntropy, LetsANanThrough) {
   TANDEM_NEEDS_GPU();
-  for (const size_t at : {size_t{0}, size_t{4097}, size_t{4999}}) {
-    std::vector<double> logits(5000, -HUGE_VAL);
-    logits[1] = 2;
-    logits[at] = std::nan("");
-    const HostTensor row = tensor_of(DType::F32, {1, 5000}, logits);
-    EXPECT_TRUE(std::isnan(run_on_gpu(loss_of(row, tensor_of(DType::I32, {1}, {1})))[0].at(0))) << at;
+  for (const int64_t vocab : {5000, 20000}) {
+    for (const int64_t at : {int64_t{0}, int64_t{4097}, vocab - 1}) {
+      std::vector<double> logits(static_cast<size_t>(vocab), -HUGE_VAL);
+      logits[1] = 2;
+      logits[static_cast<size_t>(at)] = std::nan("");
+      const HostTensor row = tensor_of(DType::F32, {1, vocab}, logits);
+      const HostTensor target = tensor_of(DType::I32, {1}, {1});
+      EXPECT_TRUE(std::isnan(run_on_gpu(loss_of(row, target))[0].at(0))) << vocab << " " << at;
+      EXPECT_TRUE(std::isnan(run_on_gpu(grad_of(row, target, 1))[1].at(0))) << vocab << " " << at;
+    }
   }
 }
 
 TEST(CudaCrossEntropy, SaysNanForATargetThatIsNoClass) {
   TANDEM_NEEDS_GPU();
-  const HostTensor row = tensor_of(DType::F32, {1, 3}, {1, 1, 2});
-  EXPECT_TRUE(std::isnan(run_on_gpu(loss_of(row, tensor_of(DType::I32, {1}, {3})))[0].at(0)));
-  EXPECT_TRUE(std::isnan(run_on_gpu(grad_of(row, tensor_of(DType::I32, {1}, {3}), 1))[1].at(0)));
+  for (const int64_t vocab : {3, 20000}) {
+    const HostTensor row = random_tensor(DType::F32, {1, vocab}, 7);
+    const HostTensor target = tensor_of(DType::I32, {1}, {static_cast<double>(vocab)});
+    EXPECT_TRUE(std::isnan(run_on_gpu(loss_of(row, target))[0].at(0))) << vocab;
+    EXPECT_TRUE(std::isnan(run_on_gpu(grad_of(row, target, 1))[1].at(0))) << vocab;
+  }
 }
 
 struct Projection {

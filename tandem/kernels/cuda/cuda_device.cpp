@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <thread>
 
 #include "tandem/base/units.h"
 #include "tandem/kernels/cuda/cuda_check.h"
@@ -34,7 +35,7 @@ int64_t use_gpu(int index) {
 }  // namespace
 
 CudaDevice::CudaDevice(int index, ThreadPool& pool, const Communicators* comms)
-    : free_before_(use_gpu(index)), pool_(pool), host_pool_(pool.num_threads()) {
+    : index_(index), free_before_(use_gpu(index)), pool_(pool), host_pool_(pool.num_threads()) {
   if (comms != nullptr) collectives_ = std::make_unique<GpuCollectives>(*comms);
 }
 
@@ -63,10 +64,15 @@ void CudaDevice::wait_for_peers(const std::function<bool()>& done) {
   }
 }
 
-// Nothing of NCCL's ends while a graph holds its collectives.
+// Nothing of NCCL's ends while a graph holds its collectives, and a graph that waits for a lost peer ends
+// only when NCCL tells its kernels to: both at the same time.
 void CudaDevice::abort_peers() {
+  std::thread abort([this] {
+    cudaSetDevice(index_);
+    collectives_->abort();
+  });
   graphs_.clear();
-  collectives_->abort();
+  abort.join();
 }
 
 // Together with the others where all went well; else without a word, as they have been told already.

@@ -55,6 +55,7 @@ class CudaDevice : public Device {
   bool on_host(const std::byte* at) const;
   void pin_host_arena();
 
+  int index_;
   int64_t free_before_;  // when the process had nothing on the GPU yet; choosing the GPU comes first
   ThreadPool& pool_;
   ThreadPool host_pool_;  // of commands on the host's memory

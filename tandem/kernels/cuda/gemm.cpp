@@ -46,6 +46,10 @@ class Choices {
     const std::lock_guard lock(mutex_);
     return cache_.find(key);
   }
+  GemmCache::Turn take_turn() {
+    const std::lock_guard lock(mutex_);
+    return cache_.take_turn();
+  }
   void add(const std::string& key, const GemmChoice& choice) {
     const std::lock_guard lock(mutex_);
     if (!choices_.emplace(key, choice).second) return;  // another thread was first
@@ -71,7 +75,7 @@ bool library_may_have(const Gemm& gemm, const GemmTensors& tensors) {
     case GemmEpilogue::Bias: return true;
     case GemmEpilogue::GeluBias:
     case GemmEpilogue::GeluGrad: return is_half(gemm.in) && gemm.n % 8 == 0 && alignment_of(tensors) == 16;
-    case GemmEpilogue::ColumnSumsOfA: return is_half(gemm.in);
+    case GemmEpilogue::ColumnSumsOfA: return is_half(gemm.in) && gemm.out == DType::F32;  // as its sums are
   }
   return false;
 }
@@ -150,15 +154,14 @@ std::vector<GemmChoice> alternatives(const Gemm& gemm, const GemmTensors& tensor
   return {GemmChoice{.separate = true}};
 }
 
+bool pass_may_pay(const Gemm& gemm) {
+  return gemm.epilogue != GemmEpilogue::None && gemm.epilogue != GemmEpilogue::Bias;
+}
+
 GemmChoice choose_by_time(const Gemm& gemm, const GemmTensors& tensors, std::span<std::byte> workspace,
                           cudaStream_t queue) {
   std::vector<GemmChoice> ways = alternatives(gemm, library_tensors(gemm, tensors, workspace), kCandidates);
-  const bool pass_may_pay = gemm.epilogue != GemmEpilogue::None && gemm.epilogue != GemmEpilogue::Bias;
-  if (pass_may_pay && !ways.front().separate) ways.insert(ways.begin(), GemmChoice{.separate = true});
-  if (ways.front().separate) {
-    const Call alone = product_alone(gemm, tensors);
-    gemm_prepare(alone.gemm, alone.tensors, workspace, queue);
-  }
+  if (pass_may_pay(gemm) && !ways.front().separate) ways.insert(ways.begin(), GemmChoice{.separate = true});
   if (ways.size() == 1) return ways.front();
   const auto best = fastest(
       ways.size(), [&](size_t i) { return run_choice(ways[i], gemm, tensors, workspace, queue); }, queue);
@@ -195,7 +198,7 @@ bool gemm_supported(const Gemm& gemm) {
   if (gemm.in != DType::F32 && !is_half(gemm.in)) return false;
   switch (gemm.epilogue) {
     case GemmEpilogue::None: return gemm.out == gemm.in || gemm.out == DType::F32;
-    case GemmEpilogue::ColumnSumsOfA: return gemm.out == DType::F32 && gemm.trans_a;
+    case GemmEpilogue::ColumnSumsOfA: return (gemm.out == gemm.in || gemm.out == DType::F32) && gemm.trans_a;
     default: return gemm.out == gemm.in && !gemm.accumulate;
   }
 }
@@ -206,11 +209,18 @@ void gemm_prepare(const Gemm& gemm, const GemmTensors& tensors, std::span<std::b
   const std::string key = key_of(gemm, tensors, workspace);
   if (choices().find(key)) return;
   std::optional<GemmChoice> choice = remembered(key, gemm, tensors, workspace);
-  if (!choice) choice = choose_by_time(gemm, tensors, workspace, queue);
-  if (choice->separate) {
+  const auto prepare_alone = [&] {
     const Call alone = product_alone(gemm, tensors);
     gemm_prepare(alone.gemm, alone.tensors, workspace, queue);
+  };
+  if (!choice) {
+    if (pass_may_pay(gemm)) prepare_alone();  // takes a turn of its own
+    const GemmCache::Turn turn = choices().take_turn();
+    choice = remembered(key, gemm, tensors, workspace);  // by another process meanwhile
+    if (!choice) choice = choose_by_time(gemm, tensors, workspace, queue);
+    choices().add(key, *choice);
   }
+  if (choice->separate) prepare_alone();
   choices().add(key, *choice);
 }
 

@@ -1,12 +1,16 @@
 #include "tandem/kernels/cuda/gemm_cache.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -16,6 +20,7 @@ namespace {
 
 constexpr std::string_view kSeparator = " : ", kSeparate = "separate";
 constexpr size_t kHexDigits = 16;  // of a word
+constexpr std::chrono::seconds kTurnPatience(20);
 
 std::string_view epilogue_name(GemmEpilogue epilogue) {
   switch (epilogue) {
@@ -114,6 +119,27 @@ GemmCache::GemmCache(std::filesystem::path file) : file_(std::move(file)), choic
 std::optional<GemmChoice> GemmCache::find(const std::string& key) const {
   const auto it = choices_.find(key);
   return it == choices_.end() ? std::nullopt : std::optional(it->second);
+}
+
+GemmCache::Turn::Turn(const std::filesystem::path& file) {
+  using Clock = std::chrono::steady_clock;
+  if (file.empty()) return;
+  std::error_code ignored;  // where nothing can be written, there are no turns
+  std::filesystem::create_directories(file.parent_path(), ignored);
+  descriptor_ = ::open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const auto deadline = Clock::now() + kTurnPatience;
+  while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && Clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+GemmCache::Turn::~Turn() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+GemmCache::Turn GemmCache::take_turn() {
+  Turn turn(file_);
+  choices_.merge(read_choices(file_));
+  return turn;
 }
 
 void GemmCache::add(const std::string& key, const GemmChoice& choice) {

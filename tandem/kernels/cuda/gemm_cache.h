@@ -1,7 +1,7 @@
 // The choices of how to run products, kept on disk: a line a product in a file of this kind of GPU and
 // version of the library. So products are timed once a machine, and two runs give the same bits: within a
-// process a choice never changes, between processes the file makes it the same. (Several processes that find
-// no file choose each for itself; what the file then has is what later runs take.)
+// process a choice never changes, between processes the file makes it the same. Processes that start together
+// choose one after the other, so that each finds what the one before it has chosen.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tandem/kernels/cuda/gemm.h"
 
@@ -36,6 +37,19 @@ class GemmCache {
   // is a cache that is kept nowhere.
   explicit GemmCache(std::filesystem::path file);
   std::optional<GemmChoice> find(const std::string& key) const;
+
+  // While it lives, other processes that want one wait, or go on without after a while: then both choose.
+  class Turn {
+   public:
+    explicit Turn(const std::filesystem::path& file);
+    ~Turn();
+    Turn(Turn&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+    Turn& operator=(Turn&&) = delete;
+
+   private:
+    int descriptor_ = -1;
+  };
+  Turn take_turn();  // and reads the file again
   // Also writes the file, with what others have written to it meanwhile. A directory that cannot be written
   // costs time in the next run, no more, so it is not an error.
   void add(const std::string& key, const GemmChoice& choice);

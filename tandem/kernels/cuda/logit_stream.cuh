@@ -1,8 +1,9 @@
 // The gradient of cross-entropy as a stream of rows through blocks that stay. Memory is kept busy by requests
-// that run ahead of the work, across rows: a thread has kStreamSlots groups of 16 bytes in shared memory or on
-// their way to it, and asks for another whenever it is done with one. It uses only what it asked for itself,
-// so no barrier guards the slots. Of the row at work the first groups move to registers, which frees their
-// slots at once; a longer row's others stay in their slots until they are overwritten by their gradient.
+// that run ahead of the work, across rows: a thread has kStreamSlots groups of 16 bytes in shared memory or
+// on their way to it, and asks for another whenever it is done with one. It uses only what it asked for
+// itself, so no barrier guards the slots. Of the row at work the first groups move to registers, which frees
+// their slots at once; a longer row's others stay in their slots until they are overwritten by their
+// gradient.
 //
 // Rows need not begin at a multiple of 16 bytes: the first and the last group of a row may also hold elements
 // of its neighbours, which count as -inf and are not written.
@@ -14,10 +15,11 @@
 
 namespace tandem::cuda {
 
-inline constexpr int kStreamSlots = 14;   // 224 KB for 1024 threads
-inline constexpr int kStreamHeld = 7;     // groups of a row that a thread has in registers
-inline constexpr int kStreamAhead = 3;    // slots that a row leaves for the next one, at least
-inline constexpr int kStreamRounds = kStreamHeld + kStreamSlots - kStreamAhead;  // groups of a thread in a row
+inline constexpr int kStreamSlots = 14;  // 224 KB for 1024 threads
+inline constexpr int kStreamHeld = 8;    // groups of a row that a thread has in registers
+inline constexpr int kStreamAhead = 3;   // slots that a row leaves for the next one, at least
+// Groups of a row that a thread can take.
+inline constexpr int kStreamRounds = kStreamHeld + kStreamSlots - kStreamAhead;
 
 struct StreamedRows {
   const int32_t* targets;
@@ -51,9 +53,7 @@ struct StreamedRow {
     const int column = group * kSize + element - lead;
     return column >= 0 && column < vocab;
   }
-  __device__ __forceinline__ T* at(int column) const {
-    return reinterpret_cast<T*>(groups) + lead + column;
-  }
+  __device__ __forceinline__ T* at(int column) const { return reinterpret_cast<T*>(groups) + lead + column; }
   __device__ __forceinline__ void drop_neighbours(int group, Groups& values) const {
     if (whole(group)) return;
 #pragma unroll
@@ -200,6 +200,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   using Groups = typename Row::Groups;
   constexpr int kWarps = kThreads / 32;
   constexpr int kBatch = 4, kSlotBatch = 2;
+  static_assert(kStreamHeld % kBatch == 0);
   extern __shared__ int4 shared[];
   // Of every other row, so that one barrier a row is enough.
   __shared__ PartMass warp_masses[2][kWarps];
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
     for (int begin = 0; begin < kStreamHeld; begin += kBatch) {
 #pragma unroll
-      for (int k = begin; k < begin + kBatch && k < kStreamHeld; ++k) {
+      for (int k = begin; k < begin + kBatch; ++k) {
         if (k >= in.rounds) continue;
         wait_copy_groups<kStreamSlots - 1>();
         held[k] = slots[slot * kThreads];
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         slot = slot_after(slot);
         if (present(k)) row.drop_neighbours(k * kThreads + thread, held[k]);
       }
-      mine.add<kBatch>(held + begin, begin, [&](int k) { return begin + k < kStreamHeld && present(begin + k); });
+      mine.add<kBatch>(held + begin, begin, [&](int k) { return present(begin + k); });
     }
     const int kept_slot = slot;
     for (int begin = kStreamHeld; begin < in.rounds; begin += kSlotBatch) {
@@ -256,26 +257,29 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     if (thread == 0) wrong[parity] = false;
     __syncthreads();
     if (thread == 0 && at_row >= stride) in.losses[at_row - stride].correct = wrong[parity ^ 1] ? 0 : 1;
-    const PartMass all =
-        (thread % 32 < kWarps ? warp_masses[parity][thread % 32] : PartMass()).over_warp();
+    const PartMass all = (thread % 32 < kWarps ? warp_masses[parity][thread % 32] : PartMass()).over_warp();
     const bool ignored = target < 0;
     const auto margin = [&] { return static_cast<double>(at_target) - all.largest; };
-    if (thread == 0)
-      in.losses[at_row].nll = ignored ? 0 : log(static_cast<double>(all.sum)) - margin();
+    if (thread == 0) in.losses[at_row].nll = ignored ? 0 : log(static_cast<double>(all.sum)) - margin();
 
     if (ignored || at_target != all.largest) {
       if (thread == 0) wrong[parity] = true;
     } else if (mine.largest == all.largest && present(mine.round)) {
-      // The target counts as found if it is the first of the largest. No thread has overwritten its groups yet.
+      // A prediction is the first of the largest. The thread has not overwritten its groups yet.
       if (holds_before(row, mine.round * kThreads + thread, target, all.largest)) wrong[parity] = true;
     }
 
     const float factor = scale / all.sum;
     const auto write_gradient = [&](int round, Groups values) {
       if (!present(round)) return;
+      if (ignored) {
 #pragma unroll
-      for (auto& value : values.value)
-        value = from_float<T>(ignored ? 0.0f : fast_exp(to_float(value) - all.largest) * factor);
+        for (auto& value : values.value) value = from_float<T>(0);
+      } else {
+#pragma unroll
+        for (auto& value : values.value)
+          value = from_float<T>(fast_exp(to_float(value) - all.largest) * factor);
+      }
       row.write(round * kThreads + thread, values);
     };
     for (int k = kStreamHeld, at = kept_slot; k < in.rounds; ++k, at = slot_after(at)) {

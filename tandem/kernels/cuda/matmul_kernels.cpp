@@ -79,15 +79,16 @@ Gemm gemm_of(const KernelArgs& args) {
                           args.out[0].type.dtype, args.in.size(), args.attrs);
 }
 
-// Operands, and what is read beside them, are of one type; all accumulators are of one type.
+// Operands, and what is read beside them, are of one type; so are results, but that sums of columns are f32.
 template <typename Product>
 bool supports(const CallSignature& call) {
   const auto are_like_first = [](auto begin, auto end) {
     return std::all_of(begin, end, [&](const TensorType& type) { return type.dtype == begin->dtype; });
   };
   const auto operands = call.in.begin() + static_cast<std::ptrdiff_t>(Product::kOperands);
-  return are_like_first(call.in.begin(), operands) && are_like_first(operands, call.in.end()) &&
-         are_like_first(call.out.begin(), call.out.end()) && gemm_supported(gemm_of<Product>(call));
+  const bool results = call.op == Op::MatmulBiasAcc ? call.out[1].dtype == DType::F32
+                                                    : are_like_first(call.out.begin(), call.out.end());
+  return are_like_first(operands, call.in.end()) && results && gemm_supported(gemm_of<Product>(call));
 }
 template <typename Product>
 size_t workspace(const CallSignature& call, int) {

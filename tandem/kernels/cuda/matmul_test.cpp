@@ -142,6 +142,19 @@ TEST(CudaMatmulAcc, AddsOrOverwrites) {
   });
 }
 
+TEST(CudaMatmulAcc, OverwritesGradientsOfTheStorageType) {
+  TANDEM_NEEDS_GPU();
+  for_products([](DType storage, const Extents& e) {
+    const HostTensor acc = random_tensor(storage, {e.m, e.n}, 3), bias = random_tensor(DType::F32, {e.m}, 4);
+    const HostTensor a = left(storage, e, true), b = right(storage, e, false);
+    const double slack = 2 * loss(storage, e.k);
+    expect_as_reference({Op::MatmulAcc, {acc, a, b}, {acc.type}, {0}, weight_gradient(true)}, slack);
+    expect_as_reference(
+        {Op::MatmulBiasAcc, {acc, bias, a, b}, {acc.type, bias.type}, {0, 1}, weight_gradient(true)},
+        slack + 1e-5 * static_cast<double>(e.k));
+  });
+}
+
 TEST(CudaMatmulAcc, MatchesReferenceForLongSums) {
   TANDEM_NEEDS_GPU();
   for (const DType storage : kStorage) {

@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(kChunkThreads)
   const GradientItem& item = list.items[chunk.tensor];
   const T* src = static_cast<const T*>(item.data) + chunk.begin;
   const int groups = chunk.elems / kSize, done = groups * kSize;
-  double sum = item.aligned ? square_groups<kSize, true>(src, groups) : square_groups<kSize, false>(src, groups);
+  double sum =
+      item.aligned ? square_groups<kSize, true>(src, groups) : square_groups<kSize, false>(src, groups);
   sum += square_groups<1, false>(src + done, chunk.elems - done);
   sum = block_sum<kChunkThreads>(sum);
   if (threadIdx.x == 0) partials[item.partial + chunk.index] = sum;
