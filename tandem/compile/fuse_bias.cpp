@@ -44,8 +44,12 @@ class BiasFusion {
     const Value dy = graph_.node(bias).inputs[1];
     if (!is_leaf(graph_.node(graph_.node(bias).inputs[0].node).op)) return std::nullopt;
     const Op made_by = graph_.node(dy.node).op;
+    // A pipeline may cut between two blocks, and gives the bits of one rank that accumulates: only where
+    // there is nothing to accumulate may sums be made in another block.
+    const bool fresh = graph_.node(bias).attrs.integer_or("fresh", 0) != 0;
+    const bool near = fresh || graph_.node(dy.node).block == graph_.node(bias).block;
     const bool norm = (made_by == Op::LayerNormGrad || made_by == Op::RmsNormGrad) && dy.index == 0;
-    if (norm && alike(dy.node, bias) && !bias_of_.contains(dy.node)) return dy.node;
+    if (norm && near && alike(dy.node, bias) && !bias_of_.contains(dy.node)) return dy.node;
     for (int32_t reader : readers_.at(dy)) {
       const Node& product = graph_.node(reader);
       const bool same_rows = product.op == Op::MatmulAcc && reader > bias && product.inputs[1] == dy &&

@@ -33,6 +33,28 @@ TEST(RefMatmul, TakesEveryStorageTypeAndAnyRankOfRows) {
   }
 }
 
+TEST(RefMatmulBiasAcc, IsBothGradients) {
+  KernelRun run(Op::MatmulBiasAcc, {{"trans_a", 1}, {"trans_b", 0}});
+  run.in({2, 2}, {1, 1, 1, 1}).in({2}, {10, 20}).in({2, 2}, kOneToFour).in({2, 2}, kFiveToEight);
+  run.in_place_out().in_place_out().run_reference();
+  EXPECT_EQ(run.result(0), (std::vector<double>{27, 31, 39, 45}));
+  EXPECT_EQ(run.result(1), (std::vector<double>{14, 26}));
+}
+
+TEST(RefMatmulBiasAcc, OverwritesWhatIsFresh) {
+  KernelRun run(Op::MatmulBiasAcc, {{"fresh", 1}, {"trans_a", 1}, {"trans_b", 0}});
+  run.in({2, 2}, {1, 1, 1, 1}).in({2}, {10, 20}).in({2, 2}, kOneToFour).in({2, 2}, kFiveToEight);
+  run.in_place_out().in_place_out().run_reference();
+  EXPECT_EQ(run.result(0), (std::vector<double>{26, 30, 38, 44}));
+  EXPECT_EQ(run.result(1), (std::vector<double>{4, 6}));
+}
+
+TEST(RefMatmulGeluGrad, IsTheProductTimesTheSlope) {
+  KernelRun run(Op::MatmulGeluGrad, {{"trans_a", 0}, {"trans_b", 0}});
+  run.in({1, 2}, {1, 2}).in({2, 2}, kOneToFour).in({1, 2}, {0, 100}).out({1, 2}).run_reference();
+  EXPECT_EQ(run.result(0), (std::vector<double>{3.5, 10})) << "slopes of one half and of one";
+}
+
 TEST(RefMatmul, RefusesExtentsThatDoNotMeet) {
   KernelRun run(Op::Matmul);
   run.in({1, 2}, {1, 2}).in({3, 1}, {1, 2, 3}).out({1, 1});

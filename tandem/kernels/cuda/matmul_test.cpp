@@ -52,6 +52,12 @@ double loss(DType storage, int64_t k) {
   return (storage == DType::F32 ? 2e-7 : 1e-6) * (4 + std::sqrt(static_cast<double>(k)));
 }
 
+// Where the library lacks the epilogue, or an algorithm of its own does so, a product is rounded before the
+// bias is added: half an ulp of a value below 8.
+double biased_loss(DType storage, int64_t k) {
+  return loss(storage, k) + (storage == DType::BF16 ? 0x1p-6 : storage == DType::F16 ? 0x1p-9 : 0);
+}
+
 TEST(CudaMatmul, MatchesReferenceForAllTransposes) {
   TANDEM_NEEDS_GPU();
   for_products([](DType storage, const Extents& e) {
@@ -76,7 +82,7 @@ TEST(CudaMatmul, AddsABiasToEveryRow) {
                          {{storage, {e.m, e.n}}},
                          {-1},
                          flags(false, true)},
-                        loss(storage, e.k));
+                        biased_loss(storage, e.k));
   });
 }
 
@@ -102,9 +108,7 @@ TEST(CudaMatmulGelu, MatchesReference) {
                          {{storage, {e.m, e.n}}, {storage, {e.m, e.n}}},
                          {-1, -1},
                          flags(false, true)},
-                        storage == DType::F32   ? 1e-5
-                        : storage == DType::F16 ? 3e-3
-                                                : 0x1p-7);
+                        storage == DType::F32 ? 1e-5 : 3e-3 + biased_loss(storage, e.k));
   });
 }
 
