@@ -34,6 +34,7 @@ int32_t draw(std::span<const float> logits, double temperature, float uniform) {
 void add_sample(CLI::App& app, Action& action) {
   struct Flags {
     std::string checkpoint;
+    std::vector<std::string> sets;
     std::string prompt;
     int64_t tokens = 400;
     double temperature = 0.8;
@@ -44,6 +45,10 @@ void add_sample(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, or a run directory (its newest)")
       ->required();
+  command->add_option("--set", flags->sets, "change one key of the checkpoint's config")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
   command->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT");
   command->add_option("--tokens", flags->tokens, "how many to write")->check(whole_number(0))->type_name("N");
   command->add_option("--temperature", flags->temperature, "0 = always the most likely")
@@ -53,7 +58,7 @@ void add_sample(CLI::App& app, Action& action) {
   command->callback([flags, &action] {
     action.run = [flags] {
       const Manifest manifest = find_checkpoint(flags->checkpoint);
-      Config config = checkpoint_config(manifest, {});
+      Config config = checkpoint_config(manifest, flags->sets);
       if (!config.model.is_language_model())
         throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint);
       config.precision = Precision::Fp32;

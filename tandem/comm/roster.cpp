@@ -51,7 +51,7 @@ std::string missing_ranks(TcpStore& store, const std::string& prefix, int world_
   }
   const size_t named = std::min(missing.size(), kMaxRanksNamed);
   return fmt::format(
-      "{} {}{} of {} did not appear within {} s; start them with the same MASTER_ADDR and MASTER_PORT",
+      "{} {}{} of {} did not appear within {:.3g} s; start them with the same MASTER_ADDR and MASTER_PORT",
       missing.size() == 1 ? "rank" : "ranks",
       fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(named), ", "),
       named < missing.size() ? fmt::format(" and {} more", missing.size() - named) : "", world_size,

@@ -42,10 +42,18 @@ class PassRunner {
   const CompileOptions& options_;
 };
 
+// Attention's gradient may work on some sequences at a time: its kernel reads how much memory it should use.
+Graph with_scratch(Graph graph, int64_t bytes) {
+  for (int32_t id = 0; bytes > 0 && id < graph.num_nodes(); ++id) {
+    if (graph.node(id).op == Op::Attention) graph.node(id).attrs.set("scratch", bytes);
+  }
+  return graph;
+}
+
 // A rank's share of the model, ready to be differentiated: one graph, or one for each chunk of a pipeline.
 std::vector<Graph> own_chunks(const PassRunner& passes, const Graph& forward, const CompileOptions& options) {
   const ParallelOptions& parallel = options.parallel;
-  Graph graph = passes.run("model", [&] { return forward; });
+  Graph graph = passes.run("model", [&] { return with_scratch(forward, options.scratch); });
   graph = passes.run("tensor", [&] { return partition_tensor(graph, parallel.at); });
   graph = passes.run("sync_norm", [&] { return sync_norm(graph, parallel.at); });
   const int stages = parallel.at.shape.pipeline;

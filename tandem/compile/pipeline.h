@@ -47,6 +47,7 @@ struct CompileOptions {
   bool overwrite_gradients = false;  // the backend's kernels can, where a step is one pass
   int ranks_here = 1;                // that share this machine's memory
   int64_t device_memory = 0;         // of a device that has its own; 0 where it uses the machine's
+  int64_t scratch = 0;               // what kernels with a choice should work in; 0 = as they are fastest
   int64_t host_bytes = 0;  // what the data loader and checkpoints ask for, at the end of the host arena
   ChooseKernel choose;
   std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;  // may be empty

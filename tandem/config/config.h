@@ -111,7 +111,8 @@ struct MemoryConfig {
   Recompute recompute;
   ReduceType gradients = ReduceType::Fp32;  // of weights in blocks, between the pass and the update
   std::vector<OffloadKind> offload;
-  int64_t limit = 0;  // bytes a rank may use; 0 = what the machine has
+  int64_t limit = 0;    // bytes a rank may use; 0 = what the machine has
+  int64_t scratch = 0;  // bytes that kernels with a choice should work in; 0 = as they are fastest
   bool operator==(const MemoryConfig&) const = default;
 
   bool offloads(OffloadKind kind) const {

@@ -58,6 +58,7 @@ enum class Op : uint8_t {
   Rope,           // qkv {heads, kv_heads, theta} -> qkv!    rotate-half on queries and keys, position = t
   RopeGrad,       // dqkv {heads, kv_heads, theta} -> dqkv!  the inverse rotation
   Attention,      // qkv {heads, kv_heads, causal} -> out[B,T,heads*head_dim], lse[B,heads,T]   lse f32
+                  // {scratch}, if there, is how many bytes the gradient's kernel should work in
   AttentionGrad,  // dout, qkv, out, lse {heads, kv_heads, causal} -> dqkv
 
   // --- pointwise and shape --------------------------------------------------------------------

@@ -127,7 +127,7 @@ void Session::read_later(const Executable& executable, std::string_view output,
 }
 
 std::span<std::byte> Session::buffer(const Persistent& persistent) const {
-  TANDEM_CHECK(device_->shares_memory(), "{} is in a device's memory", persistent.name);
+  TANDEM_CHECK(reaches(persistent), "{} is in a device's memory", persistent.name);
   return {address(persistent.slice), static_cast<size_t>(persistent.slice.type.bytes())};
 }
 

@@ -43,9 +43,10 @@ class Session {
 
   void wait() const { device_->read({}, nullptr); }
 
-  // A persistent buffer (a parameter, a gradient, ...): its live bytes, where the CPU can touch them, or some
-  // of them copied to or from the device.
+  // A persistent buffer (a parameter, a gradient, ...): its live bytes, where the CPU reaches them and
+  // nothing runs, or some of them copied to or from the device.
   bool shares_memory() const { return device_->shares_memory(); }
+  bool reaches(const Persistent& item) const { return shares_memory() || item.slice.arena == Arena::Host; }
   std::span<std::byte> buffer(const Persistent& persistent) const;
   void read_buffer(const Persistent& persistent, int64_t offset, std::span<std::byte> to) const;
   void write_buffer(const Persistent& persistent, int64_t offset, std::span<const std::byte> from);
@@ -75,9 +76,9 @@ class Session {
   const Communicators* comms_;
   std::array<DeviceMemory, kNumArenas> arenas_;
   Program pass_, last_pass_, update_, eval_, gather_;
-  std::unique_ptr<Device> device_;  // first to go: it may still be at work on the others
   CommandObserver observer_;
   mutable std::map<std::string, std::vector<std::byte>, std::less<>> outputs_;  // last read, by name
+  std::unique_ptr<Device> device_;  // last: it may still be at work on the others
 };
 
 // The compiler's question to a registry, or to a backend's two: which kernel, and how much scratch on this

@@ -30,20 +30,17 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
   options.ranks_here = ranks_here;
   options.precision = precision_policy(config.precision);
-  if (config.memory.gradients == ReduceType::Bf16) {
-    const bool overwritten =
-        backend.overwrites_gradients && options.parallel.micro_batches == 1 && !options.parallel.in_units();
-    if (!overwritten || options.precision.storage != DType::BF16) {
-      throw ConfigError(
-          "memory.gradients: bf16 needs precision bf16, one GPU without offload, and a step of one pass "
-          "(train.micro_batch = train.batch); use fp32");
-    }
-    options.precision.block_gradients = DType::BF16;
-  }
+  if (config.memory.gradients == ReduceType::Bf16) options.precision.block_gradients = DType::BF16;
   options.optimizer = config.train.optimizer;
   options.recompute = config.memory.recompute;
   if (backend.memory_bytes) options.device_memory = backend.memory_bytes();
   options.fuse = backend.fuse;
+  options.scratch = config.memory.scratch;
+  // A chunk of logits, and as much again for what else the loss needs, up to what products take on a GPU.
+  if (const int64_t scratch = config.memory.scratch; scratch > 0) {
+    constexpr int64_t kProducts = int64_t{72} << 20;
+    options.fuse.chunk_bytes = std::min(options.fuse.chunk_bytes, std::max(scratch / 2, scratch - kProducts));
+  }
   options.overwrite_gradients = backend.overwrites_gradients;
   options.choose = choose_from(backend, thread_count(config, ranks_here));
   return options;
@@ -70,6 +67,17 @@ std::vector<MeshPosition> rank_kinds(const MeshShape& mesh) {
 }
 
 namespace {
+
+// Not asked of a forward alone, which may be of a checkpoint from another machine.
+void check_gradients(const CompileOptions& options) {
+  if (options.precision.block_gradients == DType::F32) return;
+  const bool overwritten =
+      options.overwrite_gradients && options.parallel.micro_batches == 1 && !options.parallel.in_units();
+  if (overwritten && options.precision.storage == options.precision.block_gradients) return;
+  throw ConfigError(
+      "memory.gradients: bf16 needs precision bf16, one GPU without offload, and a step of one pass "
+      "(train.micro_batch = train.batch); use fp32");
+}
 
 CompiledStep compile_as_chosen(const Config& config, const CompileOptions& options, const Graph& forward) {
   CompiledStep step = compile_step(forward, options);
@@ -105,6 +113,7 @@ Recompute resolve_auto(const Config& config, const CompileOptions& options, cons
 }  // namespace
 
 CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model) {
+  check_gradients(options);
   const Graph forward = model(config.model, config.train.micro_batch);
   if (options.recompute.kind == RecomputeKind::Auto)
     options.recompute = resolve_auto(config, options, forward);

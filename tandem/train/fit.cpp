@@ -1,6 +1,7 @@
 // What to change when a run does not fit: candidates in the order of what they cost the user, each compiled
 // and measured like the run itself, so that the change that is named is one that works.
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "tandem/base/error.h"
@@ -66,6 +67,7 @@ class Search {
     Config config = config_;
     config.train.micro_batch = size;
     config.memory.recompute = choice;
+    config.memory.gradients = gradients(size);
     std::vector<MeshPosition> ranks = rank_kinds(at_.shape);
     ranks.push_back(at_);
     Need most{0, 0};  // of all ranks: what is named must work on each
@@ -80,12 +82,18 @@ class Search {
     return most;
   }
 
+  // Several passes add to gradients, which takes fp32.
+  ReduceType gradients(int64_t size) const {
+    return size == config_.train.micro_batch ? config_.memory.gradients : ReduceType::Fp32;
+  }
+
   std::string flags(int64_t size, const Recompute& choice, bool async) const {
     std::vector<std::string> list;
     if (async != config_.checkpoint.async) list.push_back("--set checkpoint.async=false");
     if (choice != config_.memory.recompute)
       list.push_back("--set memory.recompute=" + recompute_name(choice));
     if (size != config_.train.micro_batch) list.push_back(fmt::format("--set train.micro_batch={}", size));
+    if (gradients(size) != config_.memory.gradients) list.push_back("--set memory.gradients=fp32");
     return fmt::format("{}", fmt::join(list, " "));
   }
 
@@ -109,10 +117,27 @@ int64_t counted_bytes(const ArenaSizes& sizes, const CompileOptions& options) {
   return options.device_memory > 0 ? device_bytes(sizes) : total_bytes(sizes);
 }
 
+namespace {
+
+// A device that is there: a plan for one that is not is held against nothing of this machine.
+bool has_own_memory(const CompileOptions& options) {
+  return options.device_memory > 0 && options.device_memory < std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace
+
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
                  const BuildModel& model, int ranks_here) {
   const CompileOptions options = compile_options(config, backend, step.position, ranks_here);
   const int64_t limit = memory_limit(config, options), needed = counted_bytes(step.sizes, options);
+  const int64_t host = step.sizes[static_cast<size_t>(Arena::Host)];
+  const int64_t machine = total_memory_bytes() / ranks_here;
+  if (has_own_memory(options) && host > machine) {
+    throw PlanError(
+        "memory: the plan needs {} of the host's memory but this machine has {} a rank; offload less, or set "
+        "checkpoint.async=false",
+        format_bytes(host), format_bytes(machine));
+  }
   if (needed <= limit) return;
   const std::string source = config.memory.limit > 0     ? "memory.limit"
                              : options.device_memory > 0 ? "the GPU's memory"

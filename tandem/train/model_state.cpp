@@ -1,6 +1,6 @@
 #include "tandem/train/model_state.h"
 
-#include <deque>
+#include <memory>
 
 #include "tandem/base/error.h"
 #include "tandem/runtime/initialize.h"
@@ -8,45 +8,59 @@
 namespace tandem {
 namespace {
 
-template <typename View, typename Span>
-View piece_view(const Persistent& buffer, const Piece& piece, Span bytes) {
-  const DType dtype = buffer.slice.type.dtype;
-  const auto elem = static_cast<size_t>(dtype_bytes(dtype));
-  const auto begin = static_cast<size_t>(piece.offset) * elem;
-  const auto size = static_cast<size_t>(piece.box.elems()) * elem;
-  return {piece.tensor, dtype, piece.shape, piece.box, bytes.subspan(begin, size)};
+int64_t piece_begin(const Persistent& buffer, const Piece& piece) {
+  return piece.offset * dtype_bytes(buffer.slice.type.dtype);
 }
 
-// Where a checkpoint's tensors are read to: the session's live buffers, or copies of them that `store` sends
-// to the device.
+size_t piece_bytes(const Persistent& buffer, const Piece& piece) {
+  return static_cast<size_t>(piece.box.elems() * dtype_bytes(buffer.slice.type.dtype));
+}
+
+template <typename View, typename Span>
+View piece_view(const Persistent& buffer, const Piece& piece, Span bytes) {
+  const auto begin = static_cast<size_t>(piece_begin(buffer, piece));
+  return {piece.tensor, buffer.slice.type.dtype, piece.shape, piece.box,
+          bytes.subspan(begin, piece_bytes(buffer, piece))};
+}
+
+// Where a checkpoint's tensors are read to: the session's live buffers, or memory from which `store` sends
+// them to the device. A start without a checkpoint touches none of that memory.
 class LoadTargets {
  public:
   explicit LoadTargets(Session& session) : session_(session) {
+    session.wait();
     for (const Persistent& buffer : session.step().persistents) {
       if (!buffer.saved) continue;
-      const std::span<std::byte> bytes = session.shares_memory() ? session.buffer(buffer) : copy_of(buffer);
-      for (const Piece& piece : buffer.pieces)
+      const bool live = session.reaches(buffer);
+      const std::span<std::byte> bytes = live ? session.buffer(buffer) : memory_for(buffer);
+      for (const Piece& piece : buffer.pieces) {
         list_.push_back(piece_view<TensorTarget>(buffer, piece, bytes));
+        if (!live) apart_.push_back({&buffer, piece_begin(buffer, piece), list_.back().bytes});
+      }
     }
   }
   const std::vector<TensorTarget>& list() const { return list_; }
 
   void store() {
-    for (const auto& [buffer, bytes] : copies_) session_.write_buffer(*buffer, 0, bytes);
+    for (const auto& [buffer, begin, bytes] : apart_) session_.write_buffer(*buffer, begin, bytes);
   }
 
  private:
-  // What no piece covers is padding, and stays as it is.
-  std::span<std::byte> copy_of(const Persistent& buffer) {
-    auto& [of, bytes] = copies_.emplace_back(&buffer, std::vector<std::byte>());
-    bytes.resize(static_cast<size_t>(buffer.slice.type.bytes()));
-    if (buffer.pieces.size() > 1) session_.read_buffer(*of, 0, bytes);
-    return bytes;
+  struct Apart {
+    const Persistent* buffer;
+    int64_t begin;
+    std::span<const std::byte> bytes;
+  };
+  std::span<std::byte> memory_for(const Persistent& buffer) {
+    const auto size = static_cast<size_t>(buffer.slice.type.bytes());
+    memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
+    return {memory_.back().get(), size};
   }
 
   Session& session_;
-  std::deque<std::pair<const Persistent*, std::vector<std::byte>>> copies_;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
   std::vector<TensorTarget> list_;
+  std::vector<Apart> apart_;  // pieces that the CPU does not reach
 };
 
 std::vector<LogicalTensor> all_tensors(const CompiledStep& step) {
@@ -55,46 +69,53 @@ std::vector<LogicalTensor> all_tensors(const CompiledStep& step) {
   return list;
 }
 
+// Calls `visit` with every piece that this rank writes, in the order of its file.
+template <typename Visit>
+void visit_written(const CompiledStep& step, Visit&& visit) {
+  for (const Persistent& buffer : step.persistents) {
+    for (const Piece& piece : buffer.pieces) {
+      if (buffer.saved && piece.owned) visit(buffer, piece);
+    }
+  }
+}
+
 }  // namespace
 
 StateViews state_views(const Session& session, std::span<std::byte> memory) {
   StateViews state;
-  if (!session.shares_memory() && memory.empty()) {
-    state.own.resize(static_cast<size_t>(state_staging_bytes(session.step())));
-    memory = state.own;
+  const bool ordered = !memory.empty();  // as in the file, also behind pieces that need no copy
+  if (!ordered) {
+    size_t apart = 0;
+    visit_written(session.step(), [&](const Persistent& buffer, const Piece& piece) {
+      if (!session.reaches(buffer)) apart += piece_bytes(buffer, piece);
+    });
+    state.own = std::make_unique_for_overwrite<std::byte[]>(apart);
+    memory = {state.own.get(), apart};
   }
+  session.wait();
   size_t used = 0;
-  for (const Persistent& buffer : session.step().persistents) {
-    if (!buffer.saved) continue;
-    const auto elem = dtype_bytes(buffer.slice.type.dtype);
-    for (const Piece& piece : buffer.pieces) {
-      if (!piece.owned) continue;
-      if (session.shares_memory()) {
-        const std::span<const std::byte> bytes = session.buffer(buffer);
-        state.views.push_back(piece_view<TensorView>(buffer, piece, bytes));
-        continue;
-      }
-      const auto size = static_cast<size_t>(piece.box.elems() * elem);
+  visit_written(session.step(), [&](const Persistent& buffer, const Piece& piece) {
+    const size_t size = piece_bytes(buffer, piece);
+    const bool live = session.reaches(buffer);
+    if (live) {
+      state.views.push_back(
+          piece_view<TensorView>(buffer, piece, std::span<const std::byte>(session.buffer(buffer))));
+    } else {
       const std::span<std::byte> copy = memory.subspan(used, size);
-      session.read_buffer(buffer, piece.offset * elem, copy);
+      session.read_buffer(buffer, piece_begin(buffer, piece), copy);
       state.views.push_back({piece.tensor, buffer.slice.type.dtype, piece.shape, piece.box, copy});
-      used += size;
     }
-  }
+    if (ordered || !live) used += size;
+  });
   return state;
 }
 
 int64_t state_staging_bytes(const CompiledStep& step) {
-  std::vector<TensorView> views;
-  for (const Persistent& buffer : step.persistents) {
-    // Only the sizes are read.
-    const std::span<const std::byte> sized(static_cast<const std::byte*>(nullptr),
-                                           static_cast<size_t>(buffer.slice.type.bytes()));
-    for (const Piece& piece : buffer.pieces) {
-      if (buffer.saved && piece.owned) views.push_back(piece_view<TensorView>(buffer, piece, sized));
-    }
-  }
-  return staging_bytes(views);
+  int64_t bytes = 0;
+  visit_written(step, [&](const Persistent& buffer, const Piece& piece) {
+    bytes += static_cast<int64_t>(piece_bytes(buffer, piece));
+  });
+  return bytes;
 }
 
 Latest restore_latest(Session& session, const std::filesystem::path& folder, const World& world) {

@@ -1,10 +1,11 @@
 // What of a session belongs into a checkpoint, and back. A parameter is saved under its own name in fp32,
 // from its master copy where there is one, so that a checkpoint fits any precision; optimizer state and
-// running statistics go with it; gradients are zero between steps and are not saved. Each rank writes the
+// running statistics go with it; gradients mean nothing between steps and are not saved. Each rank writes the
 // pieces it owns and reads all it holds: a checkpoint fits any mesh and strategy.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,11 @@ namespace tandem {
 // Bytes of a staging copy of what this rank writes, for the host arena.
 int64_t state_staging_bytes(const CompiledStep& step);
 
-// What this rank writes. Where the device's memory is out of the CPU's reach, `memory` receives a copy, in
-// the order of the file; it has state_staging_bytes, or is empty, and `own` takes the copy then.
+// What this rank writes. What the CPU does not reach is copied: into `memory`, which has state_staging_bytes,
+// each piece to where the file has it; or, where `memory` is empty, into `own`.
 struct StateViews {
   std::vector<TensorView> views;
-  std::vector<std::byte> own;
+  std::unique_ptr<std::byte[]> own;
 };
 StateViews state_views(const Session& session, std::span<std::byte> memory = {});
 

@@ -35,6 +35,7 @@ class StepRunner {
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
   LossScaler& scaler() { return scaler_; }
+  const LossScaler& scaler() const { return scaler_; }
 
  private:
   void run_passes(float scale, StepResult& result);

@@ -11,8 +11,8 @@
 #include "tandem/checkpoint/writer.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/config/enum_names.h"
-#include "tandem/config/print.h"
 #include "tandem/metrics/summary.h"
+#include "tandem/train/checkpoint_meta.h"
 #include "tandem/train/device_figures.h"
 #include "tandem/train/device_threads.h"
 #include "tandem/train/evaluate.h"
@@ -151,41 +151,15 @@ class Trainer {
     }
     if (!restored_.manifest) return 0;
     const Manifest& manifest = *restored_.manifest;
-    const CheckpointMeta& meta = manifest.meta;
-    runner_.set_updates(meta.scalars.at("updates").get<int64_t>());
-    runner_.scaler().restore(meta.scalars.at("loss_scaler"));
-    tokens_ = meta.scalars.at("tokens").get<int64_t>();
-    last_.step = meta.step;
-    last_.loss = static_cast<float>(meta.loss);
-    last_.tokens_per_s = meta.metrics.value("tokens_per_s", 0.0);
-    const auto measured = [&](const char* key) {
-      const auto found = meta.metrics.find(key);
-      return found != meta.metrics.end() && found->is_number() ? std::optional(found->get<float>())
-                                                               : std::nullopt;
-    };
-    last_.eval_loss = measured("eval_loss");
-    last_.eval_accuracy = measured("eval_accuracy");
-    last_.epoch = meta.epoch;
-    loader_.seek(meta.samples);
-    warn_of_other_data(meta.config);
-    journal_.event("resume", fmt::format("from step {}", meta.step),
-                   {{"step", meta.step}, {"checkpoint", manifest.directory.string()}});
-    return meta.step;
-  }
-
-  // The position in the data means the same samples only in the same order of the same set.
-  void warn_of_other_data(const nlohmann::json& saved) {
-    const nlohmann::json now = to_json(config_);
-    for (const auto& [section, key] : {std::pair{"train", "seed"}, {"data", "train"}}) {
-      const auto before =
-          saved.contains(section) ? saved[section].value(key, nlohmann::json()) : nlohmann::json();
-      if (before == now[section][key]) continue;
-      const std::string message =
-          fmt::format("{}.{} was {} and is now {}: samples come in another order than before", section, key,
-                      before.dump(), now[section][key].dump());
-      journal_.message("warning: " + message);
-      journal_.event("warning", message);
+    last_ = restore_meta(manifest.meta, runner_, loader_);
+    tokens_ = last_.tokens;
+    for (const std::string& change : changes_of_data(manifest.meta, config_)) {
+      journal_.message("warning: " + change);
+      journal_.event("warning", change);
     }
+    journal_.event("resume", fmt::format("from step {}", last_.step),
+                   {{"step", last_.step}, {"checkpoint", manifest.directory.string()}});
+    return last_.step;
   }
 
   void announce(int64_t resumed) {
@@ -269,22 +243,7 @@ class Trainer {
   }
 
   void save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async) {
-    CheckpointMeta meta;
-    meta.step = record.step;
-    meta.epoch = record.epoch;
-    meta.samples = loader_.position();
-    meta.batch = config_.train.batch;
-    meta.loss = record.loss;
-    meta.metrics = {
-        {"tokens_per_s", record.tokens_per_s}, {"grad_norm", record.grad_norm}, {"lr", record.lr}};
-    if (record.eval_loss) meta.metrics["eval_loss"] = *record.eval_loss;
-    if (record.eval_accuracy) meta.metrics["eval_accuracy"] = *record.eval_accuracy;
-    meta.mesh = world_.at().shape;
-    meta.config = to_json(config_);
-    meta.scalars = {{"seed", config_.train.seed},
-                    {"updates", runner_.updates()},
-                    {"tokens", tokens_},
-                    {"loss_scaler", runner_.scaler().state()}};
+    const CheckpointMeta meta = checkpoint_meta(config_, world_.at().shape, record, runner_, loader_);
     if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
     const StateViews state = state_views(session_, run_.staging());
     writer.save(meta, state.views, may_be_async ? run_.staging() : std::span<std::byte>{});

@@ -4,7 +4,6 @@ Runs on one GPU, which the ranks then share, or on as many as there are. Exits w
 where there is none.
 """
 
-import argparse
 import os
 import pathlib
 import shutil
@@ -13,14 +12,14 @@ import subprocess
 import sys
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("dist", "recovery")]
+import gpu
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "recovery"))
 
 import lost_ranks  # noqa: E402
 import ranks  # noqa: E402
 import tandem_run  # noqa: E402
 from ranks import RanksTest, config, mesh  # noqa: E402
-
-SKIPPED = 77  # SKIP_RETURN_CODE in tests/CMakeLists.txt
 
 GPT2 = {"family": "gpt2", "layers": 2, "width": 64, "heads": 4, "context": 32, "vocab": 256, "tied": True}
 LLAMA = {"family": "llama", "layers": 2, "width": 64, "heads": 8, "kv_heads": 4, "context": 32, "vocab": 256,
@@ -154,19 +153,5 @@ def num_gpus():
     return max(1, len(listed.splitlines()))
 
 
-def has_gpu(program):
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    return "cuda not built" not in version and "no GPU" not in version
-
-
-def main():
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--tandem", required=True)
-    if not has_gpu(parser.parse_known_args()[0].tandem):
-        print("skipped: no GPU on this machine, or a program without CUDA")
-        sys.exit(SKIPPED)
-    ranks.main()
-
-
 if __name__ == "__main__":
-    main()
+    gpu.main(ranks.main)

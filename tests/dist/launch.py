@@ -320,7 +320,9 @@ class TwoNodes:
         self.assertEqual({"job"}, {each["TORCHELASTIC_RUN_ID"] for each in shown})
 
     def test_a_failure_on_one_node_restarts_both(self):
-        script = (f"{SHOW}; [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && {{ echo it broke >&2; exit 1; }}; "
+        shown = "while [ ! -e shown-0 ]; do sleep 0.05; done"  # else the other is stopped before it has shown
+        script = (f"{SHOW}; [ $RANK = 0 ] && touch shown-0; "
+                  f"[ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && {{ {shown}; echo it broke >&2; exit 1; }}; "
                   "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 100; exit 0")
         for result in self.results(self.nodes(script, "--max-restarts", 2), DONE):
             self.assertIn("rank 1 failed with exit code 1: it broke; restarting all ranks (1 of 2)", result.err)

@@ -134,6 +134,7 @@ class FromTextToText(TandemTest):
         self.assertTrue(text.startswith("The "))
         self.assertEqual(text, self.tandem(*sample, "--seed", 3).out)
         self.assertNotEqual(text, self.tandem(*sample, "--seed", 4).out)
+        self.assertEqual(text, self.tandem(*sample, "--seed", 3, "--set", "device=cpu").out)
         greedy = [self.tandem(*sample, "--temperature", 0, "--seed", seed).out for seed in (1, 2)]
         self.assertEqual(*greedy)
 

@@ -1,5 +1,6 @@
 #include "tandem/kernels/cuda/backend.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "tandem/kernels/cuda/ceilings.h"
@@ -33,8 +34,8 @@ Backend make_backend(KernelRegistry host) {
   backend.host_kernels = std::move(host);
   const WorldInfo world = read_world();
   const auto num_gpus = static_cast<int>(found.size());
-  if (const int ranks = share_gpus(world, num_gpus); ranks > 1)
-    backend.description += fmt::format(", shared by {} ranks", ranks);
+  const int sharing = share_gpus(world, num_gpus);
+  if (sharing > 1) backend.description += fmt::format(", shared by {} ranks", sharing);
   backend.make_device = [world, num_gpus](ThreadPool& pool, const Communicators* comms) {
     return std::make_unique<CudaDevice>(gpu_of_rank(world, num_gpus, comms), pool, comms);
   };
@@ -46,8 +47,9 @@ Backend make_backend(KernelRegistry host) {
                   .bias_sums = true};
   backend.overwrites_gradients = true;
   // Where there is none, a plan is made for a GPU that is large enough.
-  backend.memory_bytes = [found] {
-    return found.empty() ? std::numeric_limits<int64_t>::max() : found.front().memory_bytes;
+  backend.memory_bytes = [found, sharing] {
+    if (found.empty()) return std::numeric_limits<int64_t>::max();
+    return found.front().memory_bytes / std::max(1, sharing);
   };
   backend.peak_flops = [](DType storage, int) { return measure_matrix_peak(storage); };
   backend.copy_bandwidth = [](int) { return measure_copy(); };

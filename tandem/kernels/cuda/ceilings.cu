@@ -16,9 +16,13 @@ struct Free {
 };
 using DeviceBytes = std::unique_ptr<std::byte, Free>;
 
-DeviceBytes allocate(size_t bytes) {
+DeviceBytes allocate(size_t bytes) {  // null where there is not as much
   void* data = nullptr;
-  check(cudaMalloc(&data, bytes), "cudaMalloc");
+  if (cudaMalloc(&data, bytes) == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is not the next launch's
+    return nullptr;
+  }
+  check_launch("cudaMalloc");
   return DeviceBytes(static_cast<std::byte*>(data));
 }
 
@@ -57,6 +61,7 @@ double measure_matrix_peak(DType storage) {
   const auto bytes = static_cast<size_t>(size * size * dtype_bytes(storage));
   const DeviceBytes a = allocate(bytes), b = allocate(bytes), d = allocate(bytes);
   const DeviceBytes workspace = allocate(kGemmWorkspace);
+  if (!a || !b || !d || !workspace) return 0;
   const Queue queue;
   for_storage(storage, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -75,6 +80,7 @@ double measure_matrix_peak(DType storage) {
 double measure_copy() {
   constexpr size_t kBytes = size_t{512} << 20;
   const DeviceBytes from = allocate(kBytes), to = allocate(kBytes);
+  if (!from || !to) return 0;
   const Queue queue;
   const double seconds = best_seconds(queue, [&] {
     check(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice, queue.get()),

@@ -5,7 +5,8 @@
 
 namespace tandem::cuda {
 
-double measure_matrix_peak(DType storage);  // FLOP/s of a large product of random numbers
-double measure_copy();                      // bytes/s, read plus written
+// FLOP/s of a large product of random numbers; 0 where the GPU has no memory left for it.
+double measure_matrix_peak(DType storage);
+double measure_copy();  // bytes/s, read plus written; 0 likewise
 
 }  // namespace tandem::cuda

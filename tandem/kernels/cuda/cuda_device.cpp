@@ -1,5 +1,6 @@
 #include "tandem/kernels/cuda/cuda_device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <thread>
@@ -300,7 +301,8 @@ void CudaDevice::observe(const Program& program, const CommandObserver& observer
 int64_t CudaDevice::library_bytes() const {
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  return free_before_ - static_cast<int64_t>(free) - arena_bytes_;
+  // Other processes that have freed memory meanwhile make it less than nothing.
+  return std::max<int64_t>(0, free_before_ - static_cast<int64_t>(free) - arena_bytes_);
 }
 
 }  // namespace tandem::cuda

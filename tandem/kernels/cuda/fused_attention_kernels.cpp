@@ -1,5 +1,7 @@
 // The attention ops through cuDNN, for 16-bit types. Preparing is running once: it finds the engine and loads
 // its code, neither of which can be done while a CUDA graph is captured.
+#include <algorithm>
+
 #include "tandem/kernels/cuda/fused_attention.h"
 #include "tandem/kernels/cuda/register.h"
 
@@ -14,6 +16,8 @@ FusedAttention shape_of(const TensorType& qkv, const Attrs& attrs) {
                        .type = qkv.dtype,
                        .causal = attrs.integer("causal") != 0};
   shape.head_dim = qkv.shape.last() / (shape.heads + 2 * shape.kv_heads);
+  if (attrs.has("scratch"))  // 16 bits a score
+    shape.max_scores = std::min(shape.max_scores, attrs.integer("scratch") / dtype_bytes(DType::BF16));
   return shape;
 }
 

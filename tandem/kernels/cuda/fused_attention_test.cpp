@@ -10,6 +10,7 @@
 
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/kernel_test.h"
+#include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
 namespace {
@@ -151,6 +152,22 @@ TEST(FusedAttentionGrad, BoundsItsScratchByTheScoresAtOnce) {
   EXPECT_LT(fused_attention_grad_workspace(shape), size_t{5} << 28);
   shape.max_scores = int64_t{1} << 40;
   EXPECT_GT(fused_attention_grad_workspace(shape), whole_scores);
+}
+
+TEST(FusedAttentionGrad, WorksInTheScratchItIsGiven) {
+  KernelRegistry registry;
+  add_fused_attention_kernels(registry);
+  const Kernel& kernel = registry.by_name("cudnn.attention_grad");
+  const TensorType qkv{DType::BF16, {32, 1024, 2304}}, out{DType::BF16, {32, 1024, 768}},
+      lse{DType::F32, {32, 12, 1024}};
+  const auto workspace = [&](Attrs attrs) {
+    return kernel.workspace({Op::AttentionGrad, {out, qkv, out, lse}, {qkv}, &attrs}, 1);
+  };
+  const Attrs fastest{{"heads", 12}, {"kv_heads", 12}, {"causal", 1}};
+  Attrs limited = fastest;
+  limited.set("scratch", int64_t{512} << 20);
+  EXPECT_GT(workspace(fastest), size_t{800} * 1000 * 1000);
+  EXPECT_LT(workspace(limited), size_t{512} << 20);
 }
 
 }  // namespace

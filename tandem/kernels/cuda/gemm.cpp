@@ -46,9 +46,12 @@ class Choices {
     const std::lock_guard lock(mutex_);
     return cache_.find(key);
   }
+  // Waits without the lock, which the thread whose turn it is needs.
   GemmCache::Turn take_turn() {
+    GemmCache::Turn turn(file_);
     const std::lock_guard lock(mutex_);
-    return cache_.take_turn();
+    cache_.refresh();
+    return turn;
   }
   void add(const std::string& key, const GemmChoice& choice) {
     const std::lock_guard lock(mutex_);
@@ -59,7 +62,8 @@ class Choices {
  private:
   mutable std::mutex mutex_;
   std::map<std::string, GemmChoice> choices_;
-  GemmCache cache_{cache_file_of_this_gpu()};
+  const std::filesystem::path file_ = cache_file_of_this_gpu();
+  GemmCache cache_{file_};
 };
 
 Choices& choices() {

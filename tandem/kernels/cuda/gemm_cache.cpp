@@ -136,11 +136,7 @@ GemmCache::Turn::~Turn() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-GemmCache::Turn GemmCache::take_turn() {
-  Turn turn(file_);
-  choices_.merge(read_choices(file_));
-  return turn;
-}
+void GemmCache::refresh() { choices_.merge(read_choices(file_)); }
 
 void GemmCache::add(const std::string& key, const GemmChoice& choice) {
   choices_[key] = choice;

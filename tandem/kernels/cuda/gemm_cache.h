@@ -38,7 +38,8 @@ class GemmCache {
   explicit GemmCache(std::filesystem::path file);
   std::optional<GemmChoice> find(const std::string& key) const;
 
-  // While it lives, other processes that want one wait, or go on without after a while: then both choose.
+  // While it lives, others that want one of the same file wait, or go on without after a while: then both
+  // choose.
   class Turn {
    public:
     explicit Turn(const std::filesystem::path& file);
@@ -49,7 +50,7 @@ class GemmCache {
    private:
     int descriptor_ = -1;
   };
-  Turn take_turn();  // and reads the file again
+  void refresh();  // with what others have written meanwhile
   // Also writes the file, with what others have written to it meanwhile. A directory that cannot be written
   // costs time in the next run, no more, so it is not an error.
   void add(const std::string& key, const GemmChoice& choice);

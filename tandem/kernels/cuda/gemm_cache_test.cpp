@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tandem/base/file.h"
@@ -93,6 +94,23 @@ TEST(GemmKey, DiffersWithEveryPropertyOfAProduct) {
   others[7].epilogue = GemmEpilogue::GeluGrad;
   for (const Gemm& other : others) EXPECT_NE(gemm_key(plain, 16), gemm_key(other, 16));
   EXPECT_NE(gemm_key(plain, 16), gemm_key(plain, 8));
+}
+
+TEST_F(GemmCacheTest, ThoseWhoChooseInTurnsChooseAlike) {
+  std::vector<GemmChoice> chosen(4);
+  {
+    std::vector<std::jthread> processes;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      processes.emplace_back([&, i] {
+        GemmCache cache(file());
+        const GemmCache::Turn turn(file());
+        cache.refresh();
+        if (!cache.find("product")) cache.add("product", {false, {i}});
+        chosen[i] = *cache.find("product");
+      });
+    }
+  }
+  for (const GemmChoice& choice : chosen) EXPECT_EQ(choice, chosen.front());
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ class Watch {
 
   std::optional<DeviceHealth> newest() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kLongestStart, [this] { return started_; });
+    if (!asked_) changed_.wait_for(lock, kLongestStart, [this] { return started_; });
+    asked_ = true;
     return newest_;
   }
 
@@ -114,6 +115,7 @@ class Watch {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool started_ = false;
+  bool asked_ = false;  // only the first call may wait
   std::optional<DeviceHealth> newest_;
   std::jthread thread_;  // last: it uses the others
 };

@@ -1,0 +1,65 @@
+#include "tandem/train/checkpoint_meta.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "tandem/config/print.h"
+
+namespace tandem {
+
+CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, const StepRecord& last,
+                               const StepRunner& runner, const Loader& loader) {
+  CheckpointMeta meta;
+  meta.step = last.step;
+  meta.epoch = last.epoch;
+  meta.samples = loader.position();
+  meta.batch = config.train.batch;
+  meta.loss = last.loss;
+  meta.metrics = {{"tokens_per_s", last.tokens_per_s}, {"grad_norm", last.grad_norm}, {"lr", last.lr}};
+  if (last.eval_loss) meta.metrics["eval_loss"] = *last.eval_loss;
+  if (last.eval_accuracy) meta.metrics["eval_accuracy"] = *last.eval_accuracy;
+  meta.mesh = mesh;
+  meta.config = to_json(config);
+  meta.scalars = {{"seed", config.train.seed},
+                  {"updates", runner.updates()},
+                  {"tokens", last.tokens},
+                  {"loss_scaler", runner.scaler().state()}};
+  return meta;
+}
+
+StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& loader) {
+  runner.set_updates(meta.scalars.at("updates").get<int64_t>());
+  runner.scaler().restore(meta.scalars.at("loss_scaler"));
+  loader.seek(meta.samples);
+  const auto measured = [&](const char* key) {
+    const auto found = meta.metrics.find(key);
+    return found != meta.metrics.end() && found->is_number() ? std::optional(found->get<float>())
+                                                             : std::nullopt;
+  };
+  StepRecord last;
+  last.step = meta.step;
+  last.epoch = meta.epoch;
+  last.loss = static_cast<float>(meta.loss);
+  last.tokens = meta.scalars.at("tokens").get<int64_t>();
+  last.tokens_per_s = meta.metrics.value("tokens_per_s", 0.0);
+  last.eval_loss = measured("eval_loss");
+  last.eval_accuracy = measured("eval_accuracy");
+  return last;
+}
+
+std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Config& config) {
+  const nlohmann::json& saved = meta.config;
+  const nlohmann::json now = to_json(config);
+  std::vector<std::string> changes;
+  for (const auto& [section, key] : {std::pair{"train", "seed"}, {"data", "train"}}) {
+    const auto before =
+        saved.contains(section) ? saved[section].value(key, nlohmann::json()) : nlohmann::json();
+    if (before == now[section][key]) continue;
+    changes.push_back(fmt::format("{}.{} was {} and is now {}: samples come in another order than before",
+                                  section, key, before.dump(), now[section][key].dump()));
+  }
+  return changes;
+}
+
+}  // namespace tandem

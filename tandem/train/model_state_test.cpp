@@ -1,0 +1,135 @@
+#include "tandem/train/model_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tandem/base/rng.h"
+#include "tandem/checkpoint/layout.h"
+#include "tandem/config/load.h"
+#include "tandem/kernels/cpu/backend.h"
+#include "tandem/metrics/fresh_directory.h"
+#include "tandem/runtime/host_device.h"
+#include "tandem/train/compile_config.h"
+
+namespace tandem {
+namespace {
+
+// Memory that only the device's own copies may touch, as a GPU's is.
+class DeviceApart : public HostDevice {
+ public:
+  using HostDevice::HostDevice;
+  bool shares_memory() const override { return false; }
+};
+
+Config tiny(std::string_view offload) {
+  const std::string yaml = fmt::format(
+      "precision: bf16\nthreads: 2\n"
+      "model: {{family: gpt2, layers: 2, width: 16, heads: 2, context: 8, vocab: 256}}\n"
+      "train: {{batch: 2, micro_batch: 2}}\nmemory: {{offload: [{}]}}\n",
+      offload);
+  return parse_config(yaml, "config").config;
+}
+
+class Rank {
+ public:
+  explicit Rank(const Config& config, bool apart)
+      : backend_(make_backend(apart)),
+        session_(compile_config(config, compile_options(config, backend_)), backend_, pool_) {
+    session_.initialize(1);
+  }
+  Session& session() { return session_; }
+
+  // Other values for all that is saved, weights and optimizer state alike.
+  void scramble() {
+    for (const Persistent& item : session_.step().persistents) {
+      for (const Piece& piece : item.pieces) {
+        if (!item.saved) continue;
+        std::vector<float> values(static_cast<size_t>(piece.box.elems()));
+        const Rng rng(7, hash_name(piece.tensor));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i);
+        session_.write_buffer(item, piece.offset * dtype_bytes(item.slice.type.dtype),
+                              std::as_bytes(std::span(values)));
+      }
+    }
+    session_.refresh_weights();
+  }
+
+  // Every buffer that outlives a step, with padding, in the plan's order.
+  std::vector<std::byte> persistents() const {
+    std::vector<std::byte> all;
+    for (const Persistent& item : session_.step().persistents) {
+      std::vector<std::byte> bytes(static_cast<size_t>(item.slice.type.bytes()));
+      session_.read_buffer(item, 0, bytes);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+  }
+
+ private:
+  static Backend make_backend(bool apart) {
+    Backend backend = cpu::make_backend();
+    if (apart) {
+      backend.make_device = [](ThreadPool& pool, const Communicators* comms) {
+        return std::make_unique<DeviceApart>(pool, comms);
+      };
+    }
+    return backend;
+  }
+
+  Backend backend_;
+  ThreadPool pool_{2};
+  Session session_;
+};
+
+std::vector<std::byte> in_order(const StateViews& state) {
+  std::vector<std::byte> all;
+  for (const TensorView& view : state.views) all.insert(all.end(), view.bytes.begin(), view.bytes.end());
+  return all;
+}
+
+class ModelState : public testing::TestWithParam<const char*> {};
+
+TEST_P(ModelState, IsTheSameWhetherTheCpuReachesItOrNot) {
+  const Config config = tiny(GetParam());
+  Rank near(config, /*apart=*/false), far(config, /*apart=*/true);
+  EXPECT_EQ(far.persistents(), near.persistents());
+  near.scramble();
+  far.scramble();
+  const std::vector<std::byte> expected = in_order(state_views(near.session()));
+  EXPECT_EQ(in_order(state_views(far.session())), expected);
+  std::vector<std::byte> staging(static_cast<size_t>(state_staging_bytes(far.session().step())));
+  ASSERT_EQ(staging.size(), expected.size());
+  EXPECT_EQ(in_order(state_views(far.session(), staging)), expected);
+}
+
+TEST_P(ModelState, ComesBackFromACheckpointOnAnyDevice) {
+  const Config config = tiny(GetParam());
+  for (bool staged : {false, true}) {
+    const FreshDirectory folder;
+    Rank writer(config, /*apart=*/true);
+    writer.scramble();
+    std::vector<std::byte> staging;
+    if (staged) staging.resize(static_cast<size_t>(state_staging_bytes(writer.session().step())));
+    {
+      CheckpointWriter checkpoints(folder.path(), 0);
+      CheckpointMeta meta;
+      meta.step = 1;
+      const StateViews state = state_views(writer.session(), staging);
+      checkpoints.save(meta, state.views, staging);
+      checkpoints.wait_committed();
+    }
+    for (bool apart : {false, true}) {
+      Rank reader(config, apart);
+      ASSERT_NE(reader.persistents(), writer.persistents());
+      restore(reader.session(), folder.path() / checkpoint_name(1));
+      EXPECT_EQ(reader.persistents(), writer.persistents()) << "staged " << staged << ", apart " << apart;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Offload, ModelState, testing::Values("", "optimizer"),
+                         [](const auto& info) { return *info.param == '\0' ? "none" : info.param; });
+
+}  // namespace
+}  // namespace tandem
