@@ -8,6 +8,7 @@
 
 #include "tandem/base/system.h"
 #include "tandem/base/units.h"
+#include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/writer.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/config/enum_names.h"
@@ -59,8 +60,10 @@ class Trainer {
           fmt::format("{}: already trained to step {}; raise train.steps to go on, or start over with "
                       "--resume-from-checkpoint none",
                       directory_.path().string(), resumed));
-      // Killed after its last checkpoint and before its end.
-      if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json")) finish();
+      if (world_.leads()) {  // it may have been killed after its last checkpoint and before its end
+        remove_leftovers(directory_.checkpoints());
+        if (!std::filesystem::exists(directory_.path() / "summary.json")) finish();
+      }
       return ExitCode::Done;
     }
     journal_.begin_steps(config_, resumed, figures_.columns());

@@ -186,6 +186,13 @@ class InterruptedRuns(StoppedRuns):
         for key in ("steps", "final_loss", "eval_loss", "eval_accuracy", "planned_bytes", "precision"):
             self.assertEqual(whole[key], tandem_run.read_summary(run)[key], key)
 
+    def test_a_run_that_was_killed_while_it_removed_old_checkpoints_leaves_none_behind(self):
+        content = config(GPT2, train={"steps": 6}, checkpoint={"every": 3})
+        run = self.train(content, "run")
+        tandem_run.checkpoint(run, 3).rename(run / "checkpoints" / ".tmp-old-step-00000003-1")  # as such a kill does
+        self.tandem(*self.train_command(content, "run"))
+        self.assertEqual([], [path.name for path in (run / "checkpoints").glob(".tmp*")])
+
     def test_a_second_signal_ends_the_run_at_once(self):
         # One step of a hundred thousand passes: it would go on for minutes.
         train = {"steps": 2, "batch": 100000, "micro_batch": 1}
