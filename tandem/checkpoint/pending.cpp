@@ -219,7 +219,12 @@ void PendingDirectory::add_file(const std::string& name, std::string_view text) 
   OutputFile file(temporary);
   file.write_all(std::as_bytes(std::span(text)));
   file.sync_and_close();
-  std::filesystem::rename(temporary, path_ / name);
+  std::error_code error;
+  std::filesystem::rename(temporary, path_ / name, error);
+  if (error) {
+    throw_if_failed();  // then rank 0 has cleared away what the others wrote
+    throw IoError("{}: cannot rename: {}", temporary.string(), error.message());
+  }
   if (::fsync(lock_) != 0) throw IoError("{}: cannot sync: {}", path_.string(), std::strerror(errno));
 }
 
