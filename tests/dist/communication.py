@@ -117,6 +117,7 @@ class Overlap(RanksTest):
     # A block of 3 MB of weights and milliseconds of products.
     MODEL = {"family": "gpt2", "layers": 6, "width": 256, "heads": 4, "context": 64, "vocab": 256}
     STEPS, ENOUGH = 5, 2  # blocks of five that have such a neighbour: which ones, a busy machine decides
+    PROFILES = 8
 
     def trace(self, strategy):
         """Rank 0's events of forward and backward: {thread: [(name, block, start, end)]}."""
@@ -144,18 +145,23 @@ class Overlap(RanksTest):
                 found.add(block)
         return found
 
+    def assert_overlap(self, strategy, wanted):
+        """In one profile. Both ranks need a core at the same time to show it, which a busy machine may deny: a step
+        that never overlaps shows it in none of several."""
+        for _ in range(self.PROFILES):
+            threads = self.trace(strategy)
+            found = [self.overlapping(threads, collective, neighbour) for collective, neighbour in wanted]
+            if min(map(len, found)) >= self.ENOUGH:
+                return
+        self.fail(f"{strategy}: {dict(zip(wanted, found))}")
+
     def test_gradients_of_a_block_are_reduced_while_the_block_before_it_computes(self):
         for strategy in ("ddp", "fsdp"):
             with self.subTest(strategy=strategy):
-                found = self.overlapping(self.trace(strategy), "comm.reduce_scatter", -1)
-                self.assertGreaterEqual(len(found), self.ENOUGH, found)
+                self.assert_overlap(strategy, [("comm.reduce_scatter", -1)])
 
     def test_weights_of_the_next_block_are_gathered_while_a_block_computes(self):
-        threads = self.trace("fsdp")
-        forward = self.overlapping(threads, "comm.all_gather", -1)
-        backward = self.overlapping(threads, "comm.all_gather", +1)
-        self.assertGreaterEqual(len(forward), self.ENOUGH, forward)
-        self.assertGreaterEqual(len(backward), self.ENOUGH, backward)
+        self.assert_overlap("fsdp", [("comm.all_gather", -1), ("comm.all_gather", +1)])
 
 
 if __name__ == "__main__":
