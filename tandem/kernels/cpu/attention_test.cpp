@@ -5,25 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "hwy/highway.h"
+#include "tandem/kernels/cpu/attention_case_test.h"
 #include "tandem/kernels/cpu/ref_kernel_run.h"
 #include "tandem/kernels/cpu/register.h"
 
 namespace tandem::cpu {
 namespace {
 
-struct Case {
-  int64_t batch, tokens, heads, kv_heads, head_dim, causal;
-  DType dtype;
-
-  Attrs attrs() const { return {{"heads", heads}, {"kv_heads", kv_heads}, {"causal", causal}}; }
-  Shape qkv() const { return {batch, tokens, (heads + 2 * kv_heads) * head_dim}; }
-  Shape out() const { return {batch, tokens, heads * head_dim}; }
-  Shape lse() const { return {batch, heads, tokens}; }
-  std::string describe() const {
-    return fmt::format("B {} T {} heads {}/{} of {}, causal {}, {}", batch, tokens, heads, kv_heads, head_dim,
-                       causal, dtype_name(dtype));
-  }
-};
+using Case = AttentionCase;
 
 KernelRegistry fast_kernels() {
   KernelRegistry registry;
@@ -39,7 +28,9 @@ double tolerance(DType dtype, double fp32) {
 
 KernelRun forward_run(const Case& c, double deviation = 1) {
   KernelRun run(Op::Attention, c.attrs());
-  run.random_in(c.dtype, c.qkv(), 1, deviation).out(c.dtype, c.out()).out(DType::F32, c.lse());
+  run.random_in(c.dtype, c.qkv().shape, 1, deviation)
+      .out(c.dtype, c.out().shape)
+      .out(DType::F32, c.lse().shape);
   return run;
 }
 
@@ -48,8 +39,10 @@ KernelRun backward_run(const Case& c) {
   KernelRun forward = forward_run(c);
   forward.run_reference();
   KernelRun run(Op::AttentionGrad, c.attrs());
-  run.random_in(c.dtype, c.out(), 2).random_in(c.dtype, c.qkv(), 1).in(c.dtype, c.out(), forward.result(0));
-  run.in(DType::F32, c.lse(), forward.result(1)).out(c.dtype, c.qkv());
+  run.random_in(c.dtype, c.out().shape, 2)
+      .random_in(c.dtype, c.qkv().shape, 1)
+      .in(c.dtype, c.out().shape, forward.result(0));
+  run.in(DType::F32, c.lse().shape, forward.result(1)).out(c.dtype, c.qkv().shape);
   return run;
 }
 
@@ -166,7 +159,7 @@ TEST(Attention, ScratchGrowsWithTokensTimesHeadDimOnly) {
   const auto bytes = [&](int64_t tokens) {
     const Case c{1, tokens, 1, 1, 64, 1, DType::F32};
     const Attrs attrs = c.attrs();
-    const TensorType qkv{c.dtype, c.qkv()}, out{c.dtype, c.out()}, lse{DType::F32, c.lse()};
+    const TensorType qkv = c.qkv(), out = c.out(), lse = c.lse();
     const CallSignature call{Op::AttentionGrad, {out, qkv, out, lse}, {qkv}, &attrs};
     return registry.by_name("cpu.attention_grad").workspace(call, 1);
   };

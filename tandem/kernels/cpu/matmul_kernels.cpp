@@ -5,11 +5,10 @@
 #include "tandem/base/error.h"
 #include "tandem/kernels/cpu/gemm.h"
 #include "tandem/kernels/cpu/register.h"
+#include "tandem/runtime/storage.h"
 
 namespace tandem::cpu {
 namespace {
-
-bool is_storage(DType dtype) { return dtype == DType::F32 || is_half(dtype); }
 
 struct Extents {
   int64_t m, n, k;

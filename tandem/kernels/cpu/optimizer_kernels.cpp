@@ -19,19 +19,6 @@ float* floats(const TensorArg* tensor, int64_t elem) {
 
 }  // namespace
 
-bool supports_update(const CallSignature& call) {
-  const auto size = static_cast<size_t>(param_group_size(call.op, *call.attrs));
-  if (call.in[0].dtype != DType::F32 || call.in[1].dtype != DType::F64) return false;
-  for (size_t at = 2; at < call.in.size(); at += size) {
-    const DType w = call.in[at].dtype, g = call.in[at + 1].dtype;
-    if (!is_storage(w) || (g != DType::F32 && g != w)) return false;
-    for (size_t i = at + 2; i < at + size; ++i) {
-      if (call.in[i].dtype != DType::F32) return false;
-    }
-  }
-  return true;
-}
-
 void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update) {
   const OptimizerStep step = optimizer_step(args.in[0].as<float>(), args.in[1].as<double>());
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;

@@ -2,8 +2,8 @@
 // weight, gradient and moments are read once and written once, and the gradient's zeroing rides along.
 #pragma once
 
-#include "tandem/kernels/cpu/optimizer_args.h"
 #include "tandem/runtime/kernel.h"
+#include "tandem/runtime/optimizer_args.h"
 #include "tandem/runtime/optimizer_step.h"
 
 namespace tandem::cpu {
@@ -11,8 +11,6 @@ namespace tandem::cpu {
 void add_global_norm_kernels(KernelRegistry& registry);  // SquareSums, GlobalNorm
 void add_adamw_kernels(KernelRegistry& registry);
 void add_sgd_kernels(KernelRegistry& registry);
-
-bool supports_update(const CallSignature& call);  // w in S, g in f32 or S, moments and masters f32
 
 // `elems` elements of a parameter. v and master are null where the parameter has none.
 struct UpdateChunk {

@@ -6,12 +6,9 @@
 
 #include "tandem/base/error.h"
 #include "tandem/runtime/kernel.h"
+#include "tandem/runtime/storage.h"
 
 namespace tandem::cpu {
-
-inline bool is_storage(DType dtype) {
-  return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
-}
 
 // Calls fn with a value of the C++ type of `dtype`, which must be f32, bf16 or f16.
 template <typename Fn>

@@ -1,7 +1,7 @@
 // Reference optimizers. The weight updated is the master where there is one; the stored weight is then its
 // rounding.
-#include "tandem/kernels/cpu/optimizer_args.h"
 #include "tandem/kernels/cpu/ref_tensor.h"
+#include "tandem/runtime/optimizer_args.h"
 
 namespace tandem::cpu::ref {
 namespace {

@@ -1,28 +1,17 @@
 // The tiled kernels against the reference, which does all arithmetic in double. Inputs are standard normals,
 // so scores, outputs and gradients are of order one, and fp32 sums of so many terms are right to 1e-5. A
 // missing key, head or factor would show as 1e-2 or more.
+#include "tandem/kernels/cpu/attention_case_test.h"
 #include "tandem/kernels/cuda/kernel_test.h"
 
 namespace tandem::cuda {
 namespace {
 
-struct Case {
-  int64_t batch, tokens, heads, kv_heads, head_dim, causal;
-  DType dtype;
-
-  Attrs attrs() const { return {{"heads", heads}, {"kv_heads", kv_heads}, {"causal", causal}}; }
-  Shape qkv() const { return {batch, tokens, (heads + 2 * kv_heads) * head_dim}; }
-  TensorType out() const { return {dtype, {batch, tokens, heads * head_dim}}; }
-  TensorType lse() const { return {DType::F32, {batch, heads, tokens}}; }
-  std::string describe() const {
-    return fmt::format("B {} T {} heads {}/{} of {}, causal {}, {}", batch, tokens, heads, kv_heads, head_dim,
-                       causal, dtype_name(dtype));
-  }
-};
+using Case = cpu::AttentionCase;
 
 Call forward(const Case& c, double deviation = 1) {
   return {Op::Attention,
-          {random_tensor(c.dtype, c.qkv(), 1, deviation)},
+          {random_tensor(c.dtype, c.qkv().shape, 1, deviation)},
           {c.out(), c.lse()},
           {-1, -1},
           c.attrs()};

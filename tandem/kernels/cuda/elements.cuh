@@ -8,7 +8,9 @@
 #include <cstdint>
 
 #include "tandem/base/error.h"
+#include "tandem/kernels/cuda/queue.h"
 #include "tandem/runtime/kernel.h"
+#include "tandem/runtime/storage.h"
 
 namespace tandem::cuda {
 
@@ -82,9 +84,5 @@ void for_storage(DType dtype, Fn&& fn) {
     default: TANDEM_CHECK(false, "no storage type on the device: {}", dtype_name(dtype));
   }
 }
-
-inline cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.queue()); }
-
-inline bool is_storage(DType dtype) { return dtype == DType::F32 || is_half(dtype); }
 
 }  // namespace tandem::cuda

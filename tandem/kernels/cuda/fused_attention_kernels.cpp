@@ -3,25 +3,26 @@
 #include <algorithm>
 
 #include "tandem/kernels/cuda/fused_attention.h"
+#include "tandem/kernels/cuda/packed_heads.h"
+#include "tandem/kernels/cuda/queue.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
 namespace {
 
 FusedAttention shape_of(const TensorType& qkv, const Attrs& attrs) {
-  FusedAttention shape{.batch = qkv.shape[0],
-                       .time = qkv.shape[1],
-                       .heads = attrs.integer("heads"),
-                       .kv_heads = attrs.integer("kv_heads"),
+  const PackedHeads packed = packed_heads(qkv, attrs);
+  FusedAttention shape{.batch = packed.batch,
+                       .time = packed.tokens,
+                       .heads = packed.heads,
+                       .kv_heads = packed.kv_heads,
+                       .head_dim = packed.head_dim,
                        .type = qkv.dtype,
                        .causal = attrs.integer("causal") != 0};
-  shape.head_dim = qkv.shape.last() / (shape.heads + 2 * shape.kv_heads);
   if (attrs.has("scratch"))  // 16 bits a score
     shape.max_scores = std::min(shape.max_scores, attrs.integer("scratch") / dtype_bytes(DType::BF16));
   return shape;
 }
-
-cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.queue()); }
 
 bool supports(const CallSignature& call) {
   return fused_attention_supported(shape_of(call.in[0], *call.attrs));

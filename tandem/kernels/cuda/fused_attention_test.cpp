@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "tandem/kernels/cpu/attention_case_test.h"
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/kernel_test.h"
 #include "tandem/kernels/cuda/register.h"
@@ -15,20 +16,9 @@
 namespace tandem::cuda {
 namespace {
 
-struct Case {
-  int64_t batch, time, heads, kv_heads, head_dim, causal;
-  DType dtype;
-
-  Attrs attrs() const { return {{"heads", heads}, {"kv_heads", kv_heads}, {"causal", causal}}; }
-  TensorType qkv() const { return {dtype, {batch, time, (heads + 2 * kv_heads) * head_dim}}; }
-  TensorType out() const { return {dtype, {batch, time, heads * head_dim}}; }
-  TensorType lse() const { return {DType::F32, {batch, heads, time}}; }
+struct Case : cpu::AttentionCase {
   double slack() const { return dtype == DType::BF16 ? 0.03 : 0.004; }
-  FusedAttention shape() const { return {batch, time, heads, kv_heads, head_dim, dtype, causal != 0}; }
-  std::string describe() const {
-    return fmt::format("B {} T {} heads {}/{} of {}, causal {}, {}", batch, time, heads, kv_heads, head_dim,
-                       causal, dtype_name(dtype));
-  }
+  FusedAttention shape() const { return {batch, tokens, heads, kv_heads, head_dim, dtype, causal != 0}; }
 };
 
 Call forward_call(const Case& c, double deviation = 1) {
@@ -112,7 +102,7 @@ TEST(FusedAttentionGrad, IsTheSameMadeSomeSequencesAtATime) {
   FusedAttention shape = c.shape();
   const HostTensor whole = gradient_on_gpu(call, shape);
   for (const int64_t sequences : {1, 2, 4}) {  // 4 does not divide the batch: 3 at a time
-    shape.max_scores = sequences * c.heads * c.time * c.time;
+    shape.max_scores = sequences * c.heads * c.tokens * c.tokens;
     EXPECT_EQ(gradient_on_gpu(call, shape), whole) << sequences << " at a time";
   }
 }

@@ -4,6 +4,7 @@
 #include "tandem/base/error.h"
 #include "tandem/kernels/cuda/bias_grad.h"
 #include "tandem/kernels/cuda/gemm.h"
+#include "tandem/kernels/cuda/queue.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
@@ -96,13 +97,11 @@ size_t workspace(const CallSignature& call, int) {
 }
 template <typename Product>
 void run(const KernelArgs& args, Stream& stream) {
-  gemm_run(gemm_of<Product>(args), Product::tensors(args), args.workspace,
-           static_cast<cudaStream_t>(stream.queue()));
+  gemm_run(gemm_of<Product>(args), Product::tensors(args), args.workspace, queue_of(stream));
 }
 template <typename Product>
 void prepare(const KernelArgs& args, Stream& stream) {
-  gemm_prepare(gemm_of<Product>(args), Product::tensors(args), args.workspace,
-               static_cast<cudaStream_t>(stream.queue()));
+  gemm_prepare(gemm_of<Product>(args), Product::tensors(args), args.workspace, queue_of(stream));
 }
 
 template <typename Product>

@@ -7,6 +7,7 @@
 #include "tandem/kernels/cuda/register.h"
 #include "tandem/kernels/cuda/streamed_group.cuh"
 #include "tandem/kernels/cuda/tensor_list.cuh"
+#include "tandem/runtime/optimizer_args.h"
 #include "tandem/runtime/optimizer_step.h"
 
 namespace tandem::cuda {
@@ -130,38 +131,22 @@ __global__ void __launch_bounds__(kChunkThreads, 5)
   update_groups<Rule, 1, W, G>(item, chunk.begin + done, chunk.elems - done, step, keep_gradients);
 }
 
-// The number of a parameter's tensors: w, g, m, [v,] [master].
-size_t group_size(Op op, const Attrs& attrs) {
-  return size_t{op == Op::AdamW ? 4u : 3u} + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
-}
-
-bool supports_update(const CallSignature& call) {
-  const size_t size = group_size(call.op, *call.attrs);
-  if (call.in[0].dtype != DType::F32 || call.in[1].dtype != DType::F64) return false;
-  for (size_t at = 2; at < call.in.size(); at += size) {
-    const DType w = call.in[at].dtype, g = call.in[at + 1].dtype;
-    if (!is_storage(w) || (g != DType::F32 && g != w)) return false;
-    for (size_t i = at + 2; i < at + size; ++i) {
-      if (call.in[i].dtype != DType::F32) return false;
-    }
-  }
-  return true;
-}
-
 size_t workspace(const CallSignature&, int) { return sizeof(OptimizerStep); }
 
-UpdateItem update_item(Op op, std::span<const TensorArg> tensors, bool decayed) {
-  const size_t master = op == Op::AdamW ? 4 : 3;
+UpdateItem update_item(const ParamGroup& group) {
   bool aligned = true;
-  for (const TensorArg& tensor : tensors)
-    aligned &= is_aligned(tensor.data, static_cast<size_t>(kUpdateGroup * dtype_bytes(tensor.type.dtype)));
-  return {.w = tensors[0].data,
-          .g = tensors[1].data,
-          .m = tensors[2].as<float>(),
-          .v = op == Op::AdamW ? tensors[3].as<float>() : nullptr,
-          .master = tensors.size() > master ? tensors[master].as<float>() : nullptr,
-          .elems = tensors[0].elems(),
-          .decayed = decayed,
+  for (const TensorArg* tensor : {group.w, group.g, group.m, group.v, group.master}) {
+    if (tensor != nullptr)
+      aligned &=
+          is_aligned(tensor->data, static_cast<size_t>(kUpdateGroup * dtype_bytes(tensor->type.dtype)));
+  }
+  return {.w = group.w->data,
+          .g = group.g->data,
+          .m = group.m->as<float>(),
+          .v = group.v != nullptr ? group.v->as<float>() : nullptr,
+          .master = group.master != nullptr ? group.master->as<float>() : nullptr,
+          .elems = group.w->elems(),
+          .decayed = group.decayed,
           .aligned = aligned};
 }
 
@@ -170,10 +155,6 @@ template <typename Rule, typename W, typename G>
 void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t queue) {
   const auto* step = reinterpret_cast<const OptimizerStep*>(args.workspace.data());
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
-  const size_t size = group_size(op, args.attrs), num_groups = args.out.size() / size;
-  const std::string& decay = args.attrs.text("decay");  // "1,0,1"
-  TANDEM_CHECK(args.out.size() % size == 0 && decay.size() == 2 * num_groups - (num_groups > 0 ? 1 : 0),
-               "{} tensors in groups of {}, decay \"{}\"", args.out.size(), size, decay);
   TensorList<UpdateItem> list;
   const auto launch = [&] {
     if (list.num_blocks() > 0) {
@@ -183,10 +164,9 @@ void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t qu
     }
     list.size = 0;
   };
-  for (size_t i = 0; i < num_groups; ++i) {
-    const std::span<const TensorArg> tensors = args.out.subspan(i * size, size);
-    if (tensors[0].type.dtype != w || tensors[1].type.dtype != g) continue;
-    list.add(update_item(op, tensors, decay[2 * i] == '1'));
+  for (const ParamGroup& group : read_param_groups(op, args)) {
+    if (group.w->type.dtype != w || group.g->type.dtype != g) continue;
+    list.add(update_item(group));
     if (list.full()) launch();
   }
   launch();

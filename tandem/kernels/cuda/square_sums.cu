@@ -2,7 +2,6 @@
 // exact in double and no sum of them overflows there: a sum that is not finite means a gradient that is not.
 // Sums are made chunk by chunk, then piece by piece, in an order that depends on the pieces' sizes only.
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "tandem/kernels/cuda/optimizer_kernels.h"
 #include "tandem/kernels/cuda/streamed_group.cuh"
 #include "tandem/kernels/cuda/tensor_list.cuh"
+#include "tandem/runtime/optimizer_args.h"
 
 namespace tandem::cuda {
 namespace {
@@ -110,22 +110,6 @@ __global__ void __launch_bounds__(kSlotThreads)
   norm[1] = sums[num_slots] == 0 && isfinite(sum) ? 1 : 0;
 }
 
-// For each piece the slot it adds to.
-std::vector<int32_t> read_slots(const KernelArgs& args) {
-  const std::string& text = args.attrs.text("slots");  // "0,0,1"
-  const int64_t num_slots = args.attrs.integer("num_slots");
-  std::vector<int32_t> slots;
-  for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
-    int32_t slot = -1;
-    at = std::from_chars(at, end, slot).ptr;
-    TANDEM_CHECK(slot >= 0 && slot < num_slots && (at == end || *at == ','), "slots \"{}\" of {}", text,
-                 num_slots);
-    slots.push_back(slot);
-  }
-  TANDEM_CHECK(slots.size() + 2 == args.in.size(), "slots \"{}\" for {} tensors", text, args.in.size() - 2);
-  return slots;
-}
-
 // Scratch: a sum for each chunk, and for each piece whether it is not finite.
 int64_t total_chunks(std::span<const TensorType> pieces) {
   return std::accumulate(pieces.begin(), pieces.end(), int64_t{0}, [](int64_t sum, const TensorType& piece) {
@@ -165,7 +149,7 @@ void square_chunks(DType dtype, std::span<const TensorArg> pieces, std::span<con
 void run_square_sums(const KernelArgs& args, Stream& stream) {
   const cudaStream_t queue = queue_of(stream);
   const std::span<const TensorArg> pieces = args.in.subspan(2);
-  const std::vector<int32_t> slots = read_slots(args);
+  const std::vector<int64_t> slots = read_slots(args);
   std::vector<size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return slots[a] < slots[b]; });
@@ -189,7 +173,7 @@ void run_square_sums(const KernelArgs& args, Stream& stream) {
   for (size_t begin = 0; begin < order.size(); begin += PieceList::kCapacity) {
     PieceList list;
     for (size_t i = begin; i < order.size() && list.size < PieceList::kCapacity; ++i) {
-      list.slots[list.size] = slots[order[i]];
+      list.slots[list.size] = static_cast<int32_t>(slots[order[i]]);
       list.begins[list.size++] = partials_at[order[i]];
     }
     const size_t end = begin + static_cast<size_t>(list.size);

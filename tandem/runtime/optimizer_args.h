@@ -1,12 +1,12 @@
 // What the optimizer ops' inputs mean: the parameters' groups of tensors, the slots of the norm. Shared by
-// the reference and the fast kernels.
+// the kernels of all devices.
 #pragma once
 
 #include <vector>
 
 #include "tandem/runtime/kernel.h"
 
-namespace tandem::cpu {
+namespace tandem {
 
 // One parameter's tensors, which point into the call's arguments.
 struct ParamGroup {
@@ -22,7 +22,11 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
 // Tensors of one parameter in a call of AdamW or Sgd.
 int64_t param_group_size(Op op, const Attrs& attrs);
 
+// Whether a call of AdamW or Sgd has the types that kernels take: weights of any storage type, gradients of
+// theirs or f32, all else f32.
+bool supports_update(const CallSignature& call);
+
 // For each piece of gradient in a call of SquareSums, the slot it adds to.
 std::vector<int64_t> read_slots(const KernelArgs& args);
 
-}  // namespace tandem::cpu
+}  // namespace tandem

@@ -1,10 +1,11 @@
-#include "tandem/kernels/cpu/optimizer_args.h"
+#include "tandem/runtime/optimizer_args.h"
 
 #include <charconv>
 
 #include "tandem/base/error.h"
+#include "tandem/runtime/storage.h"
 
-namespace tandem::cpu {
+namespace tandem {
 
 int64_t param_group_size(Op op, const Attrs& attrs) {
   return (op == Op::AdamW ? 4 : 3) + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
@@ -45,4 +46,17 @@ std::vector<int64_t> read_slots(const KernelArgs& args) {
   return slots;
 }
 
-}  // namespace tandem::cpu
+bool supports_update(const CallSignature& call) {
+  const auto size = static_cast<size_t>(param_group_size(call.op, *call.attrs));
+  if (call.in[0].dtype != DType::F32 || call.in[1].dtype != DType::F64) return false;
+  for (size_t at = 2; at < call.in.size(); at += size) {
+    const DType w = call.in[at].dtype, g = call.in[at + 1].dtype;
+    if (!is_storage(w) || (g != DType::F32 && g != w)) return false;
+    for (size_t i = at + 2; i < at + size; ++i) {
+      if (call.in[i].dtype != DType::F32) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace tandem
