@@ -1,5 +1,6 @@
 #include "tandem/base/dtype.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tandem/base/error.h"
@@ -14,15 +15,18 @@ std::string_view dtype_name(DType dtype) {
     case DType::F64: return "f64";
     case DType::I32: return "i32";
     case DType::U8: return "u8";
+    case DType::F8E4M3: return "f8e4m3";
+    case DType::F8E5M2: return "f8e5m2";
   }
   return "?";
 }
 
 DType parse_dtype(std::string_view name) {
-  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8, DType::F8E4M3,
+                      DType::F8E5M2}) {
     if (dtype_name(dtype) == name) return dtype;
   }
-  throw ConfigError("dtype '{}': expected one of f32, bf16, f16, f64, i32, u8", name);
+  throw ConfigError("dtype '{}': expected one of f32, bf16, f16, f64, i32, u8, f8e4m3, f8e5m2", name);
 }
 
 float to_float(Half x) {
@@ -49,6 +53,51 @@ Half to_half(float x) {
   }
   const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1);
   return {static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)))};
+}
+
+namespace {
+
+// Bits of the mantissa, and the exponent of the smallest normal number.
+struct Fp8Format {
+  int mantissa;
+  int least_exponent;
+};
+constexpr Fp8Format format_of(DType dtype) {
+  return dtype == DType::F8E4M3 ? Fp8Format{3, -6} : Fp8Format{2, -14};
+}
+
+}  // namespace
+
+float fp8_to_float(uint8_t bits, DType dtype) {
+  const auto [mantissa_bits, least_exponent] = format_of(dtype);
+  const int magnitude = bits & 0x7f, exponent = magnitude >> mantissa_bits;
+  const int mantissa = magnitude & ((1 << mantissa_bits) - 1);
+  float value = 0;
+  if (dtype == DType::F8E5M2 && exponent == 31) {
+    value = mantissa == 0 ? INFINITY : NAN;
+  } else if (dtype == DType::F8E4M3 && magnitude == 0x7f) {
+    value = NAN;
+  } else if (exponent == 0) {
+    value = std::ldexp(static_cast<float>(mantissa), least_exponent - mantissa_bits);
+  } else {
+    value = std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)),
+                       exponent - 1 + least_exponent - mantissa_bits);
+  }
+  return (bits & 0x80) != 0 ? -value : value;
+}
+
+uint8_t to_fp8(float x, DType dtype) {
+  const auto [mantissa_bits, least_exponent] = format_of(dtype);
+  const auto sign = static_cast<uint8_t>(std::signbit(x) ? 0x80 : 0);
+  if (std::isnan(x)) return 0x7f;
+  const float magnitude = std::min(std::fabs(x), largest_fp8(dtype));
+  if (magnitude == 0) return sign;
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);  // magnitude < 2^exponent
+  // The value as a whole number of units in the last place, rounded to even: carries go into the exponent.
+  const int unit = std::max(exponent - 1, least_exponent) - mantissa_bits;
+  const int units = static_cast<int>(std::rint(std::ldexp(magnitude, -unit)));
+  return static_cast<uint8_t>(sign | (units + ((unit + mantissa_bits - least_exponent) << mantissa_bits)));
 }
 
 }  // namespace tandem

@@ -49,8 +49,34 @@ TEST(Half, RoundsOverflowsAndUnderflowsAsIeeeSays) {
   EXPECT_EQ(to_half(1.0f + 0x1p-11f).bits, 0x3c00) << "half way: to even";
 }
 
+TEST(Fp8, KeepsEveryValueItCanHold) {
+  for (DType dtype : {DType::F8E4M3, DType::F8E5M2}) {
+    for (int bits = 0; bits < 256; ++bits) {
+      const float value = fp8_to_float(static_cast<uint8_t>(bits), dtype);
+      if (std::isfinite(value)) {
+        EXPECT_EQ(to_fp8(value, dtype), bits) << dtype_name(dtype);
+      }
+    }
+  }
+  EXPECT_EQ(fp8_to_float(0x7e, DType::F8E4M3), kLargestE4M3);
+  EXPECT_EQ(fp8_to_float(0x7b, DType::F8E5M2), kLargestE5M2);
+}
+
+TEST(Fp8, RoundsToEvenAndStopsAtTheLargest) {
+  EXPECT_EQ(fp8_to_float(to_fp8(1.0625f, DType::F8E4M3), DType::F8E4M3), 1.0f) << "half way: to even";
+  EXPECT_EQ(fp8_to_float(to_fp8(1.1875f, DType::F8E4M3), DType::F8E4M3), 1.25f) << "half way: to even";
+  EXPECT_EQ(fp8_to_float(to_fp8(1.99f, DType::F8E5M2), DType::F8E5M2), 2.0f) << "carries into the exponent";
+  EXPECT_EQ(to_fp8(0x1p-9f, DType::F8E4M3), 0x01) << "smallest";
+  EXPECT_EQ(to_fp8(0x1p-10f, DType::F8E4M3), 0x00) << "half of it: to even";
+  EXPECT_EQ(to_fp8(1e9f, DType::F8E4M3), 0x7e);
+  EXPECT_EQ(to_fp8(-std::numeric_limits<float>::infinity(), DType::F8E5M2), 0xfb);
+  EXPECT_TRUE(std::isnan(fp8_to_float(to_fp8(NAN, DType::F8E4M3), DType::F8E4M3)));
+  EXPECT_TRUE(std::isnan(fp8_to_float(to_fp8(NAN, DType::F8E5M2), DType::F8E5M2)));
+}
+
 TEST(DType, NamesParseBack) {
-  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8, DType::F8E4M3,
+                      DType::F8E5M2}) {
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
   }
   EXPECT_THROW(parse_dtype("float"), ConfigError);

@@ -13,6 +13,10 @@
 
 namespace tandem {
 
+// Tensors of this prefix are hints: a checkpoint that lacks them, or has them in another shape, loads all the
+// same, with zeros in their place, and one that holds them loads where nobody asks for them.
+inline constexpr std::string_view kHintPrefix = "fp8.";
+
 struct LogicalTensor {
   std::string name;
   DType dtype = DType::F32;

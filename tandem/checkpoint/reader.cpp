@@ -26,8 +26,16 @@ std::string describe_type(DType dtype, const Shape& shape) {
   return fmt::format("{} {}", dtype_name(dtype), to_string(shape));
 }
 
+bool is_hint(std::string_view name) { return name.starts_with(kHintPrefix); }
+
+bool is_there(const Entries& entries, const std::string& name, DType dtype, const Shape& shape) {
+  const auto entry = entries.find(name);
+  return entry != entries.end() && entry->second->dtype == dtype && entry->second->shape == shape;
+}
+
 void check_entry(const Entries& entries, const std::string& name, DType dtype, const Shape& shape,
                  const std::string& origin) {
+  if (is_hint(name)) return;
   const std::string wanted = describe_type(dtype, shape);
   const auto entry = entries.find(name);
   if (entry == entries.end()) {
@@ -44,6 +52,10 @@ void read_targets(const Manifest& manifest, std::span<const TensorTarget> target
   const Entries entries = entries_of(manifest);
   std::vector<BoxRead> reads;
   for (const TensorTarget& target : targets) {
+    if (is_hint(target.name) && !is_there(entries, target.name, target.dtype, target.shape)) {
+      std::ranges::fill(target.bytes, std::byte{0});
+      continue;
+    }
     if (!target.bytes.empty()) reads.push_back({entries.at(target.name), target.box, target.bytes});
   }
   read_boxes(manifest, reads, pool);
@@ -93,7 +105,7 @@ void check_matches(const Manifest& manifest, std::span<const TensorTarget> targe
   }
   if (match == Match::Subset) return;
   for (const TensorEntry& tensor : manifest.tensors) {
-    if (known.contains(tensor.name)) continue;
+    if (known.contains(tensor.name) || is_hint(tensor.name)) continue;
     throw DataError(
         "{}: checkpoint of another model: it holds tensor '{}' ({}), which this one does not have", origin,
         tensor.name, describe_type(tensor.dtype, tensor.shape));

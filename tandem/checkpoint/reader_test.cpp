@@ -140,6 +140,26 @@ TEST_F(Reader, TheTensorsOfOtherRanksArePartOfTheModel) {
             std::string::npos);
 }
 
+TEST_F(Reader, HintsMayBeMissingOrUnwanted) {
+  const Manifest manifest = read_manifest(folder / "step-00000030");
+  ExampleState more(0);
+  more.add("fp8.gradients", DType::F32, {4});
+  std::ranges::fill(more.tensors.back().bytes, std::byte{7});
+  load(manifest, more.targets());
+  EXPECT_EQ(more.tensors[0].bytes, ExampleState(30).tensors[0].bytes);
+  EXPECT_TRUE(std::ranges::all_of(more.tensors.back().bytes, [](std::byte b) { return b == std::byte{0}; }));
+
+  Manifest with_hint = manifest;
+  TensorEntry hint;
+  hint.name = "fp8.gradients";
+  hint.dtype = DType::F32;
+  hint.shape = {4};
+  with_hint.tensors.push_back(hint);
+  ExampleState plain(0);
+  load(with_hint, plain.targets());
+  EXPECT_EQ(plain.tensors[0].bytes, ExampleState(30).tensors[0].bytes);
+}
+
 TEST_F(Reader, ASubsetLoadsWithoutTheRest) {
   ExampleState fewer(0);
   fewer.tensors.resize(2);

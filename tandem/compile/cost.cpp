@@ -26,6 +26,8 @@ int64_t node_flops(const Node& node, std::span<const TensorType> in) {
     case Op::MatmulGeluGrad:
     case Op::MatmulGelu: return product_flops(in[0], node.outputs[0], node.attrs.integer("trans_a") != 0);
     case Op::MatmulAcc: return product_flops(in[1], node.outputs[0], node.attrs.integer("trans_a") != 0);
+    case Op::Fp8Matmul: return product_flops(in[0], node.outputs[0], false);
+    case Op::Fp8MatmulAcc: return product_flops(in[1], node.outputs[0], false);
     case Op::MatmulBiasAcc: return product_flops(in[2], node.outputs[0], true);
     case Op::Conv2d: return 2 * node.outputs[0].shape.elems() * (in[1].shape.elems() / in[1].shape[0]);
     case Op::Conv2dGradInput: return 2 * in[0].shape.elems() * (in[1].shape.elems() / in[1].shape[0]);

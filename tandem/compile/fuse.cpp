@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "tandem/compile/fp8.h"
 #include "tandem/compile/fuse_bias.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
@@ -202,7 +203,7 @@ class Fusion {
 }  // namespace
 
 Graph fuse(const Graph& graph, const FuseOptions& options) {
-  Graph fused = Fusion(graph, options).run();
+  Graph fused = fuse_quantize(Fusion(graph, options).run());
   return options.bias_sums ? fuse_bias_sums(fused) : fused;
 }
 

@@ -4,6 +4,7 @@
 //   add + norm -> add_norm; norm gradient + add of the residual's gradient -> one op;
 //   where the backend asks for it, a product + gelu's gradient -> matmul_gelu_grad, and a bias's gradient
 //   becomes part of an op that writes or reads the same rows (fuse_bias.h);
+//   swiglu or its gradient + quantizing to 8 bits -> one op (fp8.h);
 //   a large vocabulary projection + loss (+ their gradients) -> linear_cross_entropy(_grad), in chunks of
 //   rows.
 // Keeps: values bit for bit, except that the chunked projection sums its weight gradient chunk by chunk, and

@@ -7,6 +7,7 @@
 #include "tandem/compile/cost.h"
 #include "tandem/compile/data_axis.h"
 #include "tandem/compile/differentiate.h"
+#include "tandem/compile/fp8.h"
 #include "tandem/compile/fresh.h"
 #include "tandem/compile/inference.h"
 #include "tandem/compile/lower.h"
@@ -105,6 +106,7 @@ Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const 
   Graph graph = passes.run("recompute", [&] {
     return recompute(differentiated, options.recompute, options.fuse.gelu_of_product);
   });
+  if (options.precision.fp8) graph = passes.run("fp8", [&] { return quantize_products(graph); });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
   if (options.parallel.in_units()) {
     const DataAxisOptions data = data_options(options.parallel);
@@ -165,6 +167,7 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
   UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
   if (options.overwrite_gradients && parallel.micro_batches == 1 && !parallel.in_units())
     update.keep_gradients = mark_fresh(draft.differentiated.front());
+  if (options.precision.fp8) update.fp8_slots = num_fp8_weights(draft.typed.front());
   for (const Node& node : forward.nodes()) {
     if (node.op != Op::Param) continue;
     update.slots.push_back(node.name);
@@ -312,6 +315,10 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   step.model_flops = 3 * forward_model_flops(forward);
   step.num_params = count_params(forward);
   step.tensors = model_tensors(forward, options.optimizer);
+  for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
+    if (const Persistent* state = step.find(name))
+      step.tensors.push_back({state->name, state->slice.type.shape});
+  }
   return step;
 }
 

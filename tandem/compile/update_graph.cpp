@@ -7,6 +7,7 @@
 #include "tandem/base/error.h"
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/executable.h"
+#include "tandem/compile/fp8.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -340,6 +341,12 @@ Graph build_update(const Graph& pass, const UpdateOptions& options) {
     groups.push_back(std::move(group));
   }
   builder.optimize(groups, kNoBlock);
+  for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
+    if (options.fp8_slots == 0) break;
+    const Value range = graph.add(fp8_state(name, options.fp8_slots, Phase::Update));
+    const Value need = graph.add(fp8_need(name, options.fp8_slots, Phase::Update));
+    builder.emit(Op::Fp8Ranges, {range, need});
+  }
   for (const auto& [a, b] : apart) {
     builder.clear(a);
     builder.clear(b);

@@ -28,6 +28,7 @@ struct UpdateOptions {
   // kept.
   std::vector<Node> running;
   bool keep_gradients = false;  // the next pass overwrites them
+  int64_t fp8_slots = 0;        // of the states that scales are made of
 };
 
 // On one rank: from the parameters and gradient states of a differentiated graph. Weight decay applies to

@@ -16,8 +16,8 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
             "run.yaml:1: model.from: this version cannot import a model; use model.family and its sizes");
   EXPECT_EQ(rejection("data: {tokenizer: bpe.json}"),
             "run.yaml:1: data.tokenizer: this version has the bytes tokenizer only; use bytes");
-  EXPECT_EQ(rejection("precision: fp8"),
-            "run.yaml:1: precision: this version has no fp8; use fp32, bf16 or fp16");
+  EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),
+            "run.yaml:1: precision: fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU");
   EXPECT_EQ(rejection("log: {tensorboard: true}"), "run.yaml:1: log.tensorboard: " + sinks);
   EXPECT_EQ(rejection("log: {wandb: true}"), "run.yaml:1: log.wandb: " + sinks);
   EXPECT_EQ(rejection("", {{"log.prometheus=:9090"}}), "--set log.prometheus: " + sinks);
@@ -25,8 +25,8 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
 
 TEST(CheckSupported, AcceptsWhatThisVersionHas) {
   for (const char* yaml :
-       {"device: cpu", "device: cuda", "precision: bf16", "precision: fp16", "memory: {offload: [optimizer]}",
-        "parallel: {strategy: fsdp, data: 2, tensor: 2, pipeline: 2}"}) {
+       {"device: cpu", "device: cuda", "precision: bf16", "precision: fp16", "precision: fp8",
+        "memory: {offload: [optimizer]}", "parallel: {strategy: fsdp, data: 2, tensor: 2, pipeline: 2}"}) {
     EXPECT_EQ(rejection(yaml), "") << yaml;
   }
 }

@@ -22,9 +22,20 @@ Value Graph::find(std::string_view leaf_name) const {
 
 bool is_leaf(Op op) { return op == Op::Input || op == Op::Param || op == Op::State; }
 
+namespace {
+
+// `need`, where there is one, is the last input and the last output.
+int fp8_need(const Node& node, int index) {
+  const int64_t tensors = node.attrs.integer("rows") + node.attrs.integer("columns");
+  return index < tensors ? -1 : static_cast<int>(node.inputs.size()) - 1;
+}
+
+}  // namespace
+
 int aliased_input(const Node& node, int index) {
   switch (node.op) {
     case Op::MatmulAcc:
+    case Op::Fp8MatmulAcc:
     case Op::Conv2dGradWeight:
     case Op::BiasGrad:
     case Op::EmbeddingGrad:
@@ -36,7 +47,11 @@ int aliased_input(const Node& node, int index) {
     case Op::Send:
     case Op::Rope:
     case Op::RopeGrad: return 0;
-    case Op::MatmulBiasAcc: return index;
+    case Op::MatmulBiasAcc:
+    case Op::Fp8Ranges: return index;
+    case Op::Fp8Quantize:
+    case Op::Fp8Swiglu:
+    case Op::Fp8SwigluGrad: return fp8_need(node, index);
     case Op::CrossEntropyGrad:
     case Op::VocabLossGrad: return index == 0 ? 0 : -1;
     case Op::Zeros: return node.inputs.empty() ? -1 : 0;

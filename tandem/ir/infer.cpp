@@ -41,6 +41,19 @@ class Infer {
                 m, n, shape(2));
         return {in_[2]};
       }
+      case Op::Fp8Scales: return {{DType::F32, Shape({in_[0].shape.elems(), 4})}};
+      case Op::Fp8WeightScales: return {{DType::F32, Shape({static_cast<int64_t>(in_.size()), 4})}};
+      case Op::Fp8Quantize: return quantized(in_[0].shape, 2);
+      case Op::Fp8Swiglu: return quantized(halved(0).shape, 2);
+      case Op::Fp8SwigluGrad: return quantized(in_[1].shape, 3);
+      case Op::Fp8Matmul: return {fp8_product()};
+      case Op::Fp8MatmulAcc: {
+        const int64_t m = in_[1].shape.rows(), n = in_[2].shape.rows();
+        require(in_[1].shape.last() == in_[2].shape.last() && in_[0].shape == Shape({m, n}),
+                "accumulator {} does not match {} by {} transposed", shape(0), shape(1), shape(2));
+        return {in_[0]};
+      }
+      case Op::Fp8Ranges: return {in_[0], same(0, 1)};
       case Op::Conv2d: return {conv2d()};
       case Op::Conv2dGradInput:
         return {{in_[0].dtype, Shape({in_[0].shape[0], attr("height"), attr("width"), in_[1].shape[3]})}};
@@ -73,10 +86,7 @@ class Infer {
       case Op::Relu: return {in_[0]};
       case Op::GeluGrad:
       case Op::ReluGrad: return {same(0, 1)};
-      case Op::Swiglu:
-        require(in_[0].shape.last() % 2 == 0, "last dim of {} must be even (gate and up side by side)",
-                shape(0));
-        return {with_last(0, in_[0].shape.last() / 2)};
+      case Op::Swiglu: return {halved(0)};
       case Op::SwigluGrad: return {in_[1]};
       case Op::Concat: return {concat()};
       case Op::Slice:
@@ -161,6 +171,28 @@ class Infer {
     std::vector<int64_t> dims = in_[i].shape.dims();
     dims.back() = last;
     return {in_[i].dtype, Shape(dims)};
+  }
+  TensorType halved(size_t i) const {
+    require(in_[i].shape.last() % 2 == 0, "last dim of {} must be even (gate and up side by side)",
+            shape(static_cast<int>(i)));
+    return with_last(i, in_[i].shape.last() / 2);
+  }
+  // A tensor of 8-bit floats as it is, transposed, or both; then `need`, where input `need` is there.
+  Types quantized(const Shape& x, size_t need) const {
+    const DType dtype = parse_dtype(attrs_.text("dtype"));
+    require(is_fp8(dtype), "{} is not an 8-bit float", dtype_name(dtype));
+    Types types;
+    if (attr("rows") != 0) types.push_back({dtype, x});
+    if (attr("columns") != 0) types.push_back({dtype, Shape({x.last(), x.rows()})});
+    if (in_.size() > need) types.push_back(in_[need]);
+    return types;
+  }
+  TensorType fp8_product() const {
+    require(in_[0].shape.last() == in_[1].shape.last(), "inner sizes of {} and {} differ", shape(0),
+            shape(1));
+    std::vector<int64_t> dims = in_[0].shape.dims();
+    dims.back() = in_[1].shape.rows();
+    return {parse_dtype(attrs_.text("dtype")), Shape(dims)};
   }
   TensorType row_stats(size_t i) const { return {stats_dtype(in_[i].dtype), Shape({in_[i].shape.rows()})}; }
   TensorType channel_stats(size_t i) const {

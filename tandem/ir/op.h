@@ -29,6 +29,22 @@ enum class Op : uint8_t {
   Conv2dGradWeight,  // acc, x, dy {stride, pad} -> acc!
   BiasGrad,          // acc[out], dy[N,out] -> acc!                     column sums
 
+  // --- products of 8-bit floats (E: f8e4m3 or f8e5m2) -----------------------------------------
+  // `scale` is f32[n,4]: row `slot` holds a power of two, four times, as matrix units read it from aligned
+  // addresses. What is stored is x / scale, or the largest finite E where that is too large. A product's
+  // operands are both stored along the inner dimension, so a tensor is
+  // quantized as it is ({rows: 1}), transposed ({columns: 1}), or both, in that order.
+  // `need` gathers the largest |x| / (largest finite E) that was quantized with each slot.
+  Fp8Scales,        // range f32[n] {unknown} -> scale         the power of two at or above; 0 gives 2^unknown
+  Fp8WeightScales,  // w... -> scale                           likewise, a row a weight, of the largest |w| /
+                    // 448
+  Fp8Quantize,      // x, scale [, need] {slot, dtype, rows, columns} -> [q[N,K]] [, qt[K,N]] [, need!]
+  Fp8Swiglu,        // gate_up, scale, need {slot, ...} -> as Fp8Quantize of Swiglu
+  Fp8SwigluGrad,    // dy, gate_up, scale, need {slot, ...} -> as Fp8Quantize of SwigluGrad
+  Fp8Matmul,  // a[N,K], b[out,K], scale_a, scale_b [, bias[out]] {slot_a, slot_b, dtype} -> y = a b^T + bias
+  Fp8MatmulAcc,  // acc, a[M,K], b[N,K], scale_a, scale_b {slot_a, slot_b} -> acc!     acc += a b^T
+  Fp8Ranges,     // range[n], need[n] -> range!, need!     range = max(need, 7/8 range); need = 0
+
   // --- normalisation --------------------------------------------------------------------------
   LayerNorm,     // x, gamma, beta {eps} -> y, mean[N], rstd[N]            stats f32
   AddLayerNorm,  // a, b, gamma, beta {eps} -> sum, y, mean, rstd          sum = S(a + b), y from the rounded

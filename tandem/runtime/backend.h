@@ -22,6 +22,7 @@ struct Backend {
   std::optional<KernelRegistry> host_kernels;
   MakeDevice make_device;
   FuseOptions fuse;
+  bool has_fp8 = false;                   // products of 8-bit floats
   bool overwrites_gradients = false;      // its kernels honour {fresh} and {keep}
   std::function<int64_t()> memory_bytes;  // the device's own memory; empty where it uses the machine's
   std::function<double(DType storage, int num_threads)> peak_flops;  // measured, FLOP/s of matrix products

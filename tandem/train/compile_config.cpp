@@ -30,6 +30,8 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
   options.ranks_here = ranks_here;
   options.precision = precision_policy(config.precision);
+  if (options.precision.fp8 && !backend.has_fp8)
+    throw ConfigError("precision: fp8 needs a GPU of compute capability 8.9 or newer; use bf16");
   if (config.memory.gradients == ReduceType::Bf16) options.precision.block_gradients = DType::BF16;
   options.optimizer = config.train.optimizer;
   options.recompute = config.memory.recompute;
@@ -79,6 +81,11 @@ void check_gradients(const CompileOptions& options) {
       "(train.micro_batch = train.batch); use fp32");
 }
 
+void check_fp8(const CompileOptions& options) {
+  if (!options.precision.fp8 || !options.parallel.in_units()) return;
+  throw ConfigError("precision: this version has fp8 on one GPU without offload only; use bf16 elsewhere");
+}
+
 CompiledStep compile_as_chosen(const Config& config, const CompileOptions& options, const Graph& forward) {
   CompiledStep step = compile_step(forward, options);
   step.sizes[static_cast<size_t>(Arena::Host)] += host_layout(config, step).total();
@@ -114,6 +121,7 @@ Recompute resolve_auto(const Config& config, const CompileOptions& options, cons
 
 CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model) {
   check_gradients(options);
+  check_fp8(options);
   const Graph forward = model(config.model, config.train.micro_batch);
   if (options.recompute.kind == RecomputeKind::Auto)
     options.recompute = resolve_auto(config, options, forward);

@@ -8,6 +8,7 @@ from tandem_run import BAD_USAGE, GPT2, LLAMA, TandemTest, checkpoint, config, r
 
 WIDE_GPT2 = {**GPT2, "width": 192, "heads": 3, "context": 128}  # heads of 64: the fused attention
 WIDE_LLAMA = {**LLAMA, "width": 256, "heads": 4, "kv_heads": 2, "ffn": 344, "context": 128}
+FP8_LLAMA = {**WIDE_LLAMA, "ffn": 352}  # all sizes are multiples of 16
 MODELS = {"gpt2": GPT2, "llama": LLAMA, "wide-gpt2": WIDE_GPT2, "wide-llama": WIDE_LLAMA}
 TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2, "fp16": 1e-2}
 
@@ -73,17 +74,46 @@ class OnOneGpu(TandemTest):
         self.refuse(BAD_USAGE, ["memory.gradients", "train.micro_batch"], "train",
                     self.write_config(on_gpu(WIDE_GPT2, precision="bf16")), "--set", "memory.gradients=bf16")
 
+    def test_products_in_8_bits_follow_those_in_16(self):
+        for name, model in {"gpt2": WIDE_GPT2, "llama": FP8_LLAMA}.items():
+            with self.subTest(model=name):
+                case = on_gpu(model, precision="bf16",
+                              train={"steps": 50, "lr": 5e-4, "batch": 6, "micro_batch": 6})
+                wide = self.train(case, f"{name}-16")
+                narrow = self.train(case, f"{name}-8", "--set", "precision=fp8")
+                self.assert_near(wide, narrow, 2e-2)
+                self.assertNotEqual(losses(wide), losses(narrow))
+
+    def test_products_in_8_bits_give_the_same_bits_again(self):
+        case = on_gpu(FP8_LLAMA, precision="fp8", train={"steps": 8})
+        base = self.train(case, "base")
+        for variant in ("none", "full", "selective"):
+            with self.subTest(variant=variant):
+                self.assert_equal_runs(base, self.train(case, variant, "--set", f"memory.recompute={variant}"))
+
+    def test_a_checkpoint_moves_between_8_and_16_bits(self):
+        case = on_gpu(FP8_LLAMA, train={"steps": 6, "schedule": "constant"}, checkpoint={"every": 3})
+        for first, second in (("bf16", "fp8"), ("fp8", "bf16")):
+            with self.subTest(first=first):
+                run = f"from-{first}"
+                self.train(case, run, "--set", "train.steps=3", "--set", f"precision={first}")
+                self.train(case, run, "--set", f"precision={second}", "--resume-from-checkpoint", "latest")
+                self.assertEqual(len(losses(self.directory / run)), 6)
+
     def test_a_run_goes_on_from_its_checkpoint(self):
-        case = on_gpu(WIDE_LLAMA, precision="bf16", train={"steps": 200}, checkpoint={"every": 3})
-        whole = self.train(case, "whole")
-        process = self.start("train", self.write_config(case), "--run-dir", self.directory / "parts")
-        while not checkpoint(self.directory / "parts", 3).exists():
-            self.assertIsNone(process.poll(), "it ended before its checkpoint was seen")
-            time.sleep(0.001)
-        process.kill()
-        process.wait()
-        parts = self.train(case, "parts", "--resume-from-checkpoint", "latest")
-        self.assert_equal_runs(whole, parts)
+        for name, model, precision in (("16", WIDE_LLAMA, "bf16"), ("8", FP8_LLAMA, "fp8")):
+            with self.subTest(precision=precision):
+                case = on_gpu(model, precision=precision, train={"steps": 200}, checkpoint={"every": 3})
+                whole = self.train(case, f"whole-{name}")
+                parts = self.directory / f"parts-{name}"
+                process = self.start("train", self.write_config(case), "--run-dir", parts)
+                while not checkpoint(parts, 3).exists():
+                    self.assertIsNone(process.poll(), "it ended before its checkpoint was seen")
+                    time.sleep(0.001)
+                process.kill()
+                process.wait()
+                self.train(case, f"parts-{name}", "--resume-from-checkpoint", "latest")
+                self.assert_equal_runs(whole, parts)
 
     def test_a_checkpoint_moves_between_cpu_and_gpu(self):
         case = config(WIDE_GPT2, train={"steps": 6, "schedule": "constant"}, checkpoint={"every": 3})

@@ -63,7 +63,8 @@ class BadConfigs(TandemTest):
         self.refuse_set(["model.blocks", "gpt2", "resnet"], "model.blocks=[1]")
 
     def test_what_this_version_cannot_do(self):
-        for assignment in ("precision=fp8", "log.tensorboard=true", "model.from=somewhere"):
+        self.refuse_set(["precision", "fp8 needs a GPU", "bf16"], "precision=fp8")
+        for assignment in ("log.tensorboard=true", "model.from=somewhere"):
             with self.subTest(assignment=assignment):
                 self.refuse_set([assignment.split("=")[0], "this version"], assignment, "train.batch=6")
 

@@ -21,6 +21,8 @@ inline double get(const TensorArg& tensor, int64_t i) {
     case DType::F16: return to_float(tensor.as<Half>()[i]);
     case DType::I32: return tensor.as<int32_t>()[i];
     case DType::U8: return tensor.as<uint8_t>()[i];
+    case DType::F8E4M3:
+    case DType::F8E5M2: return fp8_to_float(tensor.as<uint8_t>()[i], tensor.type.dtype);
   }
   return 0;
 }
@@ -33,6 +35,10 @@ inline void set(const TensorArg& tensor, int64_t i, double value) {
     case DType::F16: tensor.as<Half>()[i] = to_half(static_cast<float>(value)); return;
     case DType::I32: tensor.as<int32_t>()[i] = static_cast<int32_t>(value); return;
     case DType::U8: tensor.as<uint8_t>()[i] = static_cast<uint8_t>(value); return;
+    case DType::F8E4M3:
+    case DType::F8E5M2:
+      tensor.as<uint8_t>()[i] = to_fp8(static_cast<float>(value), tensor.type.dtype);
+      return;
   }
 }
 
@@ -76,5 +82,6 @@ void add_embedding(KernelRegistry& registry);
 void add_loss(KernelRegistry& registry);
 void add_vocab_loss(KernelRegistry& registry);
 void add_optimizer(KernelRegistry& registry);
+void add_fp8(KernelRegistry& registry);
 
 }  // namespace tandem::cpu::ref

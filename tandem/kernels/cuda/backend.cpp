@@ -15,6 +15,7 @@ namespace tandem::cuda {
 KernelRegistry all_kernels() {
   KernelRegistry registry;
   add_matmul_kernels(registry);
+  add_fp8_kernels(registry);
   add_norm_kernels(registry);
   add_fused_attention_kernels(registry);
   add_attention_kernels(registry);
@@ -45,6 +46,7 @@ Backend make_backend(KernelRegistry host) {
                   .gelu_of_product = true,
                   .gelu_grad = true,
                   .bias_sums = true};
+  backend.has_fp8 = found.empty() || found.front().major * 10 + found.front().minor >= 89;
   backend.overwrites_gradients = true;
   // Where there is none, a plan is made for a GPU that is large enough.
   backend.memory_bytes = [found, sharing] {

@@ -48,6 +48,8 @@ cudaDataType_t data_type(DType dtype) {
     case DType::F32: return CUDA_R_32F;
     case DType::BF16: return CUDA_R_16BF;
     case DType::F16: return CUDA_R_16F;
+    case DType::F8E4M3: return CUDA_R_8F_E4M3;
+    case DType::F8E5M2: return CUDA_R_8F_E5M2;
     default: TANDEM_CHECK(false, "no matrix product of {}", dtype_name(dtype));
   }
   return CUDA_R_32F;
@@ -122,8 +124,14 @@ LtProduct::LtProduct(const Gemm& gemm, const GemmTensors& tensors) : gemm_(gemm)
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, tensors.aux);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, gemm.n);
   }
+  if (is_fp8(gemm.in)) {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, tensors.scale_b);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, tensors.scale_a);
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+  }
   a_ = gemm.trans_a ? row_major(gemm.in, gemm.k, gemm.m) : row_major(gemm.in, gemm.m, gemm.k);
-  b_ = gemm.trans_b ? row_major(gemm.in, gemm.n, gemm.k) : row_major(gemm.in, gemm.k, gemm.n);
+  const DType in_b = gemm.in_b.value_or(gemm.in);
+  b_ = gemm.trans_b ? row_major(in_b, gemm.n, gemm.k) : row_major(in_b, gemm.k, gemm.n);
   d_ = row_major(gemm.out, gemm.m, gemm.n);
 }
 

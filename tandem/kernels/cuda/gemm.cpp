@@ -86,12 +86,14 @@ bool library_may_have(const Gemm& gemm, const GemmTensors& tensors) {
 
 // What is left for the library where the epilogue is a pass of ours.
 Call product_alone(const Gemm& gemm, const GemmTensors& tensors) {
-  Call call{gemm, {tensors.a, tensors.b, tensors.d}};
+  Call call{gemm, tensors};
+  call.tensors.bias = call.tensors.aux = nullptr;
   call.gemm.epilogue = GemmEpilogue::None;
   if (gemm.epilogue == GemmEpilogue::Bias) call.gemm.accumulate = true;  // onto the bias: rounded once
   if (gemm.epilogue == GemmEpilogue::GeluBias) {
     call.gemm.epilogue = GemmEpilogue::Bias;
-    call.tensors = {tensors.a, tensors.b, tensors.aux, tensors.bias};
+    call.tensors.d = tensors.aux;
+    call.tensors.bias = tensors.bias;
   }
   return call;
 }
@@ -199,6 +201,15 @@ size_t gemm_workspace(const Gemm& gemm) {
 }
 
 bool gemm_supported(const Gemm& gemm) {
+  if (is_fp8(gemm.in)) {
+    const bool along_k =
+        !gemm.trans_a && gemm.trans_b && gemm.m % 16 == 0 && gemm.n % 16 == 0 && gemm.k % 16 == 0;
+    const bool epilogue =
+        gemm.epilogue == GemmEpilogue::None ||
+        (gemm.epilogue == GemmEpilogue::Bias && gemm.out == DType::BF16 && !gemm.accumulate);
+    return along_k && epilogue && (gemm.out == DType::BF16 || gemm.out == DType::F32);
+  }
+  if (gemm.in_b) return false;
   if (gemm.in != DType::F32 && !is_half(gemm.in)) return false;
   switch (gemm.epilogue) {
     case GemmEpilogue::None: return gemm.out == gemm.in || gemm.out == DType::F32;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "tandem/base/dtype.h"
@@ -27,9 +28,10 @@ struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;  // A is [m,k], or stored [k,m]; B is [k,n], or stored [n,k]
   DType in = DType::F32;                  // of A and B
-  DType out = DType::F32;                 // of D: `in`, or f32
+  DType out = DType::F32;                 // of D: `in`, or f32; bf16 or f32 where `in` is an 8-bit float
   bool accumulate = false;                // D += product
   GemmEpilogue epilogue = GemmEpilogue::None;
+  std::optional<DType> in_b = std::nullopt;  // of B, where it is not `in`: both are 8-bit floats then
 
   bool operator==(const Gemm&) const = default;
 };
@@ -38,15 +40,18 @@ struct GemmTensors {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
-  void* bias = nullptr;  // in the type `in`, f32 for ColumnSumsOfA
-  void* aux = nullptr;   // [m, n], in the type `in`
+  void* bias = nullptr;            // in the type `out`, f32 for ColumnSumsOfA
+  void* aux = nullptr;             // [m, n], in the type `in`
+  const float* scale_a = nullptr;  // of 8-bit operands, which are multiplied by it; aligned to 16 bytes
+  const float* scale_b = nullptr;
 };
 
 // Scratch that every product may use; with ColumnSumsOfA gemm_workspace() asks for a little more.
 inline constexpr size_t kGemmWorkspace = size_t{64} << 20;
 size_t gemm_workspace(const Gemm& gemm);
 
-// Whether types and epilogue go together: D is of the type `in`, or f32 with None and ColumnSumsOfA.
+// Whether types and epilogue go together: D is of the type `in`, or f32 with None and ColumnSumsOfA. 8-bit
+// operands are both stored along k, in multiples of 16, with None or Bias.
 bool gemm_supported(const Gemm& gemm);
 
 // Chooses the algorithm; overwrites D and what the epilogue writes, and waits for the queue.

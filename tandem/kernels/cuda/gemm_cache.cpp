@@ -98,8 +98,9 @@ std::filesystem::path cache_directory() {
 
 std::string gemm_key(const Gemm& gemm, int alignment) {
   return fmt::format(
-      "m={} n={} k={} trans_a={:d} trans_b={:d} in={} out={} accumulate={:d} epilogue={} align={}", gemm.m,
-      gemm.n, gemm.k, gemm.trans_a, gemm.trans_b, dtype_name(gemm.in), dtype_name(gemm.out), gemm.accumulate,
+      "m={} n={} k={} trans_a={:d} trans_b={:d} in={}{}{} out={} accumulate={:d} epilogue={} align={}",
+      gemm.m, gemm.n, gemm.k, gemm.trans_a, gemm.trans_b, dtype_name(gemm.in), gemm.in_b ? "*" : "",
+      gemm.in_b ? dtype_name(*gemm.in_b) : "", dtype_name(gemm.out), gemm.accumulate,
       epilogue_name(gemm.epilogue), alignment);
 }
 

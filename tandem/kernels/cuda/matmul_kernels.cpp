@@ -104,6 +104,57 @@ void prepare(const KernelArgs& args, Stream& stream) {
   gemm_prepare(gemm_of<Product>(args), Product::tensors(args), args.workspace, queue_of(stream));
 }
 
+// Products of 8-bit floats: a, b, scale_a, scale_b from input kOperands on, both operands along k.
+template <size_t kOperands>
+Gemm fp8_gemm(const TensorType& a, const TensorType& b, const TensorType& out, bool bias,
+              const Attrs& attrs) {
+  Gemm gemm;
+  gemm.trans_b = true;
+  gemm.m = a.shape.rows();
+  gemm.n = b.shape.rows();
+  gemm.k = a.shape.last();
+  gemm.in = a.dtype;
+  if (b.dtype != a.dtype) gemm.in_b = b.dtype;
+  gemm.out = out.dtype;
+  gemm.accumulate = kOperands > 0 && attrs.integer_or("fresh", 0) == 0;
+  gemm.epilogue = bias ? GemmEpilogue::Bias : GemmEpilogue::None;
+  return gemm;
+}
+template <size_t kOperands>
+Gemm fp8_gemm(const KernelArgs& args) {
+  return fp8_gemm<kOperands>(args.in[kOperands].type, args.in[kOperands + 1].type, args.out[0].type,
+                             args.in.size() > kOperands + 4, args.attrs);
+}
+template <size_t kOperands>
+GemmTensors fp8_tensors(const KernelArgs& args) {
+  const auto scale = [&](size_t i, std::string_view slot) {
+    return args.in[kOperands + i].as<const float>() + 4 * args.attrs.integer(slot);
+  };
+  return {.a = args.in[kOperands].data,
+          .b = args.in[kOperands + 1].data,
+          .d = args.out[0].data,
+          .bias = args.in.size() > kOperands + 4 ? args.in[kOperands + 4].data : nullptr,
+          .scale_a = scale(2, "slot_a"),
+          .scale_b = scale(3, "slot_b")};
+}
+template <size_t kOperands>
+void add_fp8(KernelRegistry& registry, Op op) {
+  registry.add(
+      {"cuda." + std::string(op_name(op)), op,
+       [](const CallSignature& call) {
+         return gemm_supported(fp8_gemm<kOperands>(call.in[kOperands], call.in[kOperands + 1], call.out[0],
+                                                   call.in.size() > kOperands + 4, *call.attrs));
+       },
+       [](const CallSignature&, int) { return kGemmWorkspace; },
+       [](const KernelArgs& args, Stream& stream) {
+         gemm_run(fp8_gemm<kOperands>(args), fp8_tensors<kOperands>(args), args.workspace, queue_of(stream));
+       },
+       [](const KernelArgs& args, Stream& stream) {
+         gemm_prepare(fp8_gemm<kOperands>(args), fp8_tensors<kOperands>(args), args.workspace,
+                      queue_of(stream));
+       }});
+}
+
 template <typename Product>
 void add(KernelRegistry& registry, Op op) {
   registry.add({"cuda." + std::string(op_name(op)), op, supports<Product>, workspace<Product>, run<Product>,
@@ -118,6 +169,8 @@ void add_matmul_kernels(KernelRegistry& registry) {
   add<MatmulGeluGrad>(registry, Op::MatmulGeluGrad);
   add<MatmulAcc>(registry, Op::MatmulAcc);
   add<MatmulBiasAcc>(registry, Op::MatmulBiasAcc);
+  add_fp8<0>(registry, Op::Fp8Matmul);
+  add_fp8<1>(registry, Op::Fp8MatmulAcc);
   add_bias_grad_kernels(registry);
 }
 

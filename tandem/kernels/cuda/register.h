@@ -6,6 +6,7 @@
 namespace tandem::cuda {
 
 void add_matmul_kernels(KernelRegistry& registry);           // matmul*, bias_grad
+void add_fp8_kernels(KernelRegistry& registry);              // fp8_*, but for products
 void add_norm_kernels(KernelRegistry& registry);             // layer_norm*, rms_norm*, add_*
 void add_fused_attention_kernels(KernelRegistry& registry);  // attention* through cuDNN, 16-bit types
 void add_attention_kernels(KernelRegistry& registry);        // attention* of any type, rope*

@@ -1,13 +1,12 @@
 // SwiGLU and its gradient: rows of gate and up side by side, one group of columns of both a thread.
+#include "tandem/kernels/cuda/swiglu.cuh"
+
 #include "tandem/kernels/cuda/cuda_check.h"
-#include "tandem/kernels/cuda/elements.cuh"
 #include "tandem/kernels/cuda/groups.cuh"
 #include "tandem/kernels/cuda/row_kernels.h"
 
 namespace tandem::cuda {
 namespace {
-
-__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 template <int kSize, typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -19,14 +18,11 @@ __global__ void __launch_bounds__(kRowThreads)
   const auto up = load_group<kSize>(gate_up + row * 2 * width + width + column);
   Group<T, kSize> out;
 #pragma unroll
-  for (int i = 0; i < kSize; ++i) {
-    const float g = to_float(gate.value[i]);
-    out.value[i] = from_float<T>(g * sigmoid(g) * to_float(up.value[i]));
-  }
+  for (int i = 0; i < kSize; ++i)
+    out.value[i] = from_float<T>(swiglu_of(to_float(gate.value[i]), to_float(up.value[i])));
   store_group(y + row * width + column, out);
 }
 
-// With s = sigmoid(g): d silu / dg = s (1 + g (1 - s)).
 template <int kSize, typename T>
 __global__ void __launch_bounds__(kRowThreads)
     swiglu_grad(int64_t rows, int64_t width, const T* __restrict__ dy, const T* __restrict__ gate_up,
@@ -41,10 +37,10 @@ __global__ void __launch_bounds__(kRowThreads)
   Group<T, kSize> dgate, dup;
 #pragma unroll
   for (int i = 0; i < kSize; ++i) {
-    const float d = to_float(grad.value[i]), g = to_float(gate.value[i]), u = to_float(up.value[i]);
-    const float s = sigmoid(g);
-    dgate.value[i] = from_float<T>(d * u * s * fmaf(g, 1.0f - s, 1.0f));
-    dup.value[i] = from_float<T>(d * g * s);
+    const SwigluSlopes slopes =
+        swiglu_slopes(to_float(grad.value[i]), to_float(gate.value[i]), to_float(up.value[i]));
+    dgate.value[i] = from_float<T>(slopes.gate);
+    dup.value[i] = from_float<T>(slopes.up);
   }
   store_group(dgate_up + at, dgate);
   store_group(dgate_up + at + width, dup);

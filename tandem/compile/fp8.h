@@ -1,0 +1,33 @@
+// Products of the blocks' matrices in 8-bit floats: e4m3 for activations and weights, e5m2 for gradients,
+// accumulated in fp32. Each tensor has one scale. That of a weight is taken from the weight itself, once a
+// pass; that of an activation or a gradient from what the steps before have seen of it, which is kept in two
+// states ("fp8.activations", "fp8.gradients") and brought up to date by the update.
+//
+// Changes: matmul and matmul_acc with a block's matrix, where rows, inputs and outputs are multiples of 16
+//   -> fp8_matmul and fp8_matmul_acc of quantized operands; adds states and scales.
+// Keeps: everything else in the storage type, the order of nodes, and what recomputation has chosen.
+// Needs before: differentiate, recompute. Needs after: fuse, where quantizing joins what comes before it.
+#pragma once
+
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+inline constexpr std::string_view kFp8Activations = "fp8.activations", kFp8Gradients = "fp8.gradients";
+inline constexpr std::string_view kFp8Prefix = "fp8.";
+inline constexpr std::string_view kFp8Need = ".need";  // appended to a state's name: what this step has seen
+
+// The number of matrices that are multiplied in 8 bits: that many slots have both states.
+int64_t num_fp8_weights(const Graph& forward);
+
+Graph quantize_products(const Graph& graph);
+
+// An Fp8Quantize whose input nobody else reads joins the op that makes it: swiglu and its gradient. Bits
+// stay.
+Graph fuse_quantize(const Graph& graph);
+
+// A leaf for a state, or for its need.
+Node fp8_state(std::string_view name, int64_t slots, Phase phase);
+Node fp8_need(std::string_view name, int64_t slots, Phase phase);
+
+}  // namespace tandem
