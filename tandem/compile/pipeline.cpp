@@ -191,7 +191,7 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
 }
 
 void add_executable(CompiledStep& step, Executable& slot, std::string name, const Graph& graph,
-                    const PersistentLayout& layout, const CompileOptions& options) {
+                    PersistentLayout& layout, const CompileOptions& options) {
   const MemoryPlan plan = plan_memory(graph, layout);
   slot = lower(std::move(name), graph, plan, options.choose);
   auto& workspace = step.sizes[static_cast<size_t>(Arena::Workspace)];
@@ -233,7 +233,7 @@ void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& op
 // Which weights are their masters rounded, and what of it all is saved.
 void set_masters(CompiledStep& step) {
   for (Persistent& item : step.persistents) {
-    if (item.slice.arena == Arena::Gradients) item.saved = false;
+    if (item.slice.arena == Arena::Gradients || item.slice.arena == Arena::Activations) item.saved = false;
     if (!item.name.starts_with(kMasterPrefix)) continue;
     const std::string name = item.name.substr(kMasterPrefix.size());  // of a parameter, or of a unit
     const auto weights = std::find_if(
@@ -290,14 +290,14 @@ CompiledStep assemble(const PassRunner& passes, const Draft& draft, const Compil
   for (const Graph* graph : {&pass, &last, &draft.update, &draft.eval}) layout.add(*graph);
   step.position = options.parallel.at;
   step.sizes = layout.sizes();
-  step.persistents = layout.items();
-  set_pieces(step, draft, options);
-  set_masters(step);
   add_executable(step, step.pass, "pass", pass, layout, options);
   add_executable(step, step.last_pass, "last pass", last, layout, options);
   add_executable(step, step.update, "update", draft.update, layout, options);
   add_executable(step, step.eval, "eval", draft.eval, layout, options);
   add_executable(step, step.gather, "gather", draft.gather, layout, options);
+  step.persistents = layout.items();
+  set_pieces(step, draft, options);
+  set_masters(step);
   add_host(step, options);
   if (step.position.shape.pipeline > 1) step.micro_batches = options.parallel.micro_batches;
   return step;

@@ -22,6 +22,10 @@ Value Graph::find(std::string_view leaf_name) const {
 
 bool is_leaf(Op op) { return op == Op::Input || op == Op::Param || op == Op::State; }
 
+bool is_transient(const Node& node) {
+  return node.op == Op::State && node.attrs.integer_or("transient", 0) != 0;
+}
+
 int aliased_input(const Node& node, int index) {
   switch (node.op) {
     case Op::MatmulAcc:

@@ -16,6 +16,7 @@ enum class Op : uint8_t {
   Input,  // {} -> value                       bound by name before each run
   Param,  // {init} -> value                   trainable weights, in S
   State,  // {category} -> value               a persistent buffer: gradients, master, optimizer, weights
+          // {transient: 1}: needed only from the op of `pass` that overwrites it to the end of the step
 
   // --- linear algebra -------------------------------------------------------------------------
   Matmul,         // a, b [, bias[out]] {trans_a, trans_b} -> y      y = op(a) op(b) + bias, S
