@@ -24,6 +24,7 @@ struct FuseOptions {
   bool gelu_of_product = false;
   bool gelu_grad = false;
   bool bias_sums = false;
+  bool outputs_again = false;  // gradients of norms and SwiGLU can give the forward's output again
 };
 
 Graph fuse(const Graph& graph, const FuseOptions& options = {});

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/again.h"
 #include "tandem/compile/cost.h"
 #include "tandem/compile/data_axis.h"
 #include "tandem/compile/differentiate.h"
@@ -102,9 +103,11 @@ struct Draft {
 
 Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Draft& draft,
                    const CompileOptions& options, bool reduces) {
-  Graph graph = passes.run("recompute", [&] {
-    return recompute(differentiated, options.recompute, options.fuse.gelu_of_product);
-  });
+  Graph graph = differentiated;
+  if (options.fuse_enabled && options.fuse.outputs_again)
+    graph = passes.run("again", [&] { return give_again(graph, options.recompute); });
+  graph = passes.run("recompute",
+                     [&] { return recompute(graph, options.recompute, options.fuse.gelu_of_product); });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
   if (options.parallel.in_units()) {
     const DataAxisOptions data = data_options(options.parallel);

@@ -53,13 +53,24 @@ int32_t num_blocks(const Graph& graph) {
   return count;
 }
 
+bool makes_again(int32_t block, const Recompute& choice) {
+  return choice.kind != RecomputeKind::Selective && block_chosen(block, choice);
+}
+
 std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, bool keep_gelu) {
   const auto reader_map = readers(graph);
   std::set<int32_t> dropped;
-  for (int32_t id = 0; id < graph.num_nodes(); ++id) {
+  // Where backward reads no more of a norm than its statistics, there is nothing to gain.
+  const auto read_again = [&](Value value) {
+    const auto it = reader_map.find(value);
+    return it != reader_map.end() && std::any_of(it->second.begin(), it->second.end(), [&](int32_t reader) {
+             return graph.node(reader).phase != Phase::Forward || dropped.contains(reader);
+           });
+  };
+  for (int32_t id = graph.num_nodes() - 1; id >= 0; --id) {
     const Node& node = graph.node(id);
     if (is_leaf(node.op) || node.phase != Phase::Forward || !block_chosen(node.block, choice)) continue;
-    const bool kept = !is_cheap(node.op) || (node.op == Op::Gelu && keep_gelu);
+    const bool kept = !is_cheap(node.op) || (node.op == Op::Gelu && keep_gelu) || !read_again({id, 0});
     if (choice.kind == RecomputeKind::Selective && kept) continue;
     if (has_side_effect(graph, node) || node.op == Op::Send || node.op == Op::Recv) continue;
     bool leaves_block = false;  // another block's forward reads it: it is kept as that block's input

@@ -4,7 +4,7 @@
 //   in backward from what was kept (phase "recompute").
 // Keeps: the values, bit for bit (the same kernels run on the same inputs); block outputs; nodes with side
 //   effects (batch_norm updates its running statistics once; sends and recvs happen once).
-// Needs before: a differentiated graph. Needs after: nothing.
+// Needs before: a differentiated graph, with what backward gives again by itself. Needs after: nothing.
 #pragma once
 
 #include <set>
@@ -15,6 +15,9 @@
 namespace tandem {
 
 int32_t num_blocks(const Graph& graph);
+
+// Whether all of a block is made again.
+bool makes_again(int32_t block, const Recompute& choice);
 
 // The forward nodes whose outputs `choice` (not Auto) drops. `keep_gelu`: a gelu is made again only together
 // with its product, because the two as one op give other bits (FuseOptions::gelu_of_product).

@@ -44,7 +44,8 @@ Backend make_backend(KernelRegistry host) {
                   .even_chunks = true,
                   .gelu_of_product = true,
                   .gelu_grad = true,
-                  .bias_sums = true};
+                  .bias_sums = true,
+                  .outputs_again = true};
   backend.overwrites_gradients = true;
   // Where there is none, a plan is made for a GPU that is large enough.
   backend.memory_bytes = [found, sharing] {
