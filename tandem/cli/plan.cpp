@@ -47,7 +47,7 @@ void print_memory(const std::vector<CompiledStep>& ranks, bool on_device) {
     const bool noted = arena == Arena::Activations && inside > 0;
     row(
         arena_name(arena), [&](const CompiledStep& step) { return step.sizes[static_cast<size_t>(i)]; },
-        noted ? fmt::format(", {} of gradients where they lay", format_bytes(inside)) : "");
+        noted ? fmt::format(", {} of gradients among them", format_bytes(inside)) : "");
   }
   row("total", [](const CompiledStep& step) { return total_bytes(step.sizes); });
   if (on_device) row("on the device", [](const CompiledStep& step) { return device_bytes(step.sizes); });

@@ -101,13 +101,18 @@ struct Draft {
   Graph update, eval, gather;
 };
 
+GeluAgain gelu_again(const FuseOptions& fuse) {
+  if (fuse.gelu_again) return GeluAgain::Always;
+  return fuse.gelu_of_product ? GeluAgain::WithProduct : GeluAgain::AsChosen;
+}
+
 Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Draft& draft,
                    const CompileOptions& options, bool reduces) {
   Graph graph = differentiated;
   if (options.fuse_enabled && options.fuse.outputs_again)
     graph = passes.run("again", [&] { return give_again(graph, options.recompute); });
-  graph = passes.run("recompute",
-                     [&] { return recompute(graph, options.recompute, options.fuse.gelu_of_product); });
+  graph =
+      passes.run("recompute", [&] { return recompute(graph, options.recompute, gelu_again(options.fuse)); });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
   if (options.parallel.in_units()) {
     const DataAxisOptions data = data_options(options.parallel);

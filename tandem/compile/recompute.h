@@ -19,11 +19,15 @@ int32_t num_blocks(const Graph& graph);
 // Whether all of a block is made again.
 bool makes_again(int32_t block, const Recompute& choice);
 
-// The forward nodes whose outputs `choice` (not Auto) drops. `keep_gelu`: a gelu is made again only together
-// with its product, because the two as one op give other bits (FuseOptions::gelu_of_product).
-std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, bool keep_gelu = false);
+// When a gelu is made again: where other cheap ops are, only together with its product, because the two as
+// one op give other bits (FuseOptions::gelu_of_product), or in every block, whatever the choice.
+enum class GeluAgain { AsChosen, WithProduct, Always };
 
-Graph recompute(const Graph& graph, const Recompute& choice, bool keep_gelu = false);
+// The forward nodes whose outputs `choice` (not Auto) drops.
+std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice,
+                                GeluAgain gelu = GeluAgain::AsChosen);
+
+Graph recompute(const Graph& graph, const Recompute& choice, GeluAgain gelu = GeluAgain::AsChosen);
 
 // What `auto` tries, cheapest in extra arithmetic first: none, selective, every:K for falling K, full.
 std::vector<Recompute> recompute_candidates(int32_t blocks);

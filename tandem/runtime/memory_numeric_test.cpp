@@ -1,5 +1,5 @@
-// What saves memory changes no bits: gradients that lie where activations lay, and outputs that gradient ops
-// give again. A few steps on the reference kernels, with and without.
+// What saves memory changes no bits: gradients that lie where activations lay, outputs that gradient ops give
+// again, and gelu made again. A few steps on the reference kernels, with and without.
 #include <gtest/gtest.h>
 
 #include "tandem/base/digest.h"
@@ -18,6 +18,7 @@ constexpr int64_t kBatch = 3;
 struct Saving {
   bool overwrite_gradients = false;
   bool outputs_again = false;
+  bool gelu_again = false;
 };
 
 struct Outcome {
@@ -61,6 +62,7 @@ Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& sa
   options.recompute = {kind, 2};
   options.fuse.bias_sums = true;
   options.fuse.outputs_again = saving.outputs_again;
+  options.fuse.gelu_again = saving.gelu_again;
   options.overwrite_gradients = saving.overwrite_gradients;
   options.choose = choose_from(registry, pool.num_threads());
   Session session(compile_step(build_model(model, kBatch), options), registry, pool);
@@ -119,6 +121,13 @@ TEST_P(MemoryNumericTest, OutputsThatAreGivenAgainGiveTheSameBits) {
     EXPECT_EQ(saving.figures, plain.figures);
     EXPECT_EQ(saving.state, plain.state);
   }
+}
+
+TEST_P(MemoryNumericTest, GeluThatIsMadeAgainGivesTheSameBits) {
+  const Outcome plain = train({.overwrite_gradients = true, .outputs_again = true});
+  const Outcome saving = train({.overwrite_gradients = true, .outputs_again = true, .gelu_again = true});
+  EXPECT_EQ(saving.figures, plain.figures);
+  EXPECT_EQ(saving.state, plain.state);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MemoryNumericTest,

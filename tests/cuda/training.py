@@ -59,6 +59,22 @@ class OnOneGpu(TandemTest):
                         run = self.train(case, f"{name}-{kind}-{variant}", *flags)
                         self.assert_equal_runs(base, run)
 
+    def test_gelu_that_is_made_again_follows_one_that_is_kept(self):
+        for precision in ("fp32", "bf16"):
+            with self.subTest(precision=precision):
+                case = on_gpu(WIDE_GPT2, precision=precision, train={"steps": 20, "lr": 5e-4, **ONE_PASS})
+                kept = self.train(case, f"{precision}-kept")
+                again = self.train(case, f"{precision}-again", "--set", "memory.gelu=again")
+                if precision == "fp32":
+                    self.assert_equal_runs(kept, again)
+                self.assert_near(kept, again, TOLERANCE[precision])
+                self.assertLess(read_summary(again)["planned_bytes"]["activations"],
+                                read_summary(kept)["planned_bytes"]["activations"])
+                for choice in ("full", "selective"):
+                    run = self.train(case, f"{precision}-{choice}", "--set", "memory.gelu=again",
+                                     "--set", f"memory.recompute={choice}")
+                    self.assert_equal_runs(again, run)
+
     def test_one_pass_a_step_is_accumulation_too(self):
         whole = self.train(on_gpu(WIDE_GPT2, train=ONE_PASS), "whole")
         parts = self.train(on_gpu(WIDE_GPT2, train={"batch": 6, "micro_batch": 2}), "parts")
