@@ -35,15 +35,19 @@ void print_memory(const std::vector<CompiledStep>& ranks, bool on_device) {
   for (const CompiledStep& step : ranks)
     head += fmt::format(" {:>16}", ranks.size() == 1 ? "" : fmt::format("rank {}", step.position.rank()));
   print_line(head);
-  const auto row = [&](std::string_view name, const auto& bytes_of) {
+  const auto row = [&](std::string_view name, const auto& bytes_of, const std::string& note = {}) {
     std::string line = fmt::format("  {:<14}", name);
     for (const CompiledStep& step : ranks) line += fmt::format(" {:>16}", bytes_of(step));
     if (ranks.size() == 1) line += "  " + format_bytes(bytes_of(ranks[0]));
-    print_line(line);
+    print_line(line + note);
   };
+  const int64_t inside = gradients_in_activations(ranks[0]);
   for (int i = 0; i < kNumArenas; ++i) {
-    row(arena_name(static_cast<Arena>(i)),
-        [&](const CompiledStep& step) { return step.sizes[static_cast<size_t>(i)]; });
+    const auto arena = static_cast<Arena>(i);
+    const bool noted = arena == Arena::Activations && inside > 0;
+    row(
+        arena_name(arena), [&](const CompiledStep& step) { return step.sizes[static_cast<size_t>(i)]; },
+        noted ? fmt::format(", {} of gradients among them", format_bytes(inside)) : "");
   }
   row("total", [](const CompiledStep& step) { return total_bytes(step.sizes); });
   if (on_device) row("on the device", [](const CompiledStep& step) { return device_bytes(step.sizes); });

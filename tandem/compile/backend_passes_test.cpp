@@ -109,7 +109,8 @@ TEST(FuseGelu, ItsGradientJoinsTheProductBeforeIt) {
 
 TEST(FuseGelu, StandsForItsPartsEverywhereWhereItsBitsDiffer) {
   for (RecomputeKind kind : {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
-    const Graph graph = fuse(recompute(differentiate(residual_model()), {kind, 0}, /*keep_gelu=*/true), kAll);
+    const Graph graph =
+        fuse(recompute(differentiate(residual_model()), {kind, 0}, GeluAgain::WithProduct), kAll);
     verify(graph, "fuse");
     for (Phase phase : {Phase::Forward, Phase::Recompute}) {
       EXPECT_EQ(count(graph, Op::Gelu, phase), 0);
@@ -117,6 +118,26 @@ TEST(FuseGelu, StandsForItsPartsEverywhereWhereItsBitsDiffer) {
     EXPECT_EQ(count(graph, Op::MatmulGelu, Phase::Forward), 2);
     EXPECT_EQ(count(graph, Op::MatmulGelu, Phase::Recompute), kind == RecomputeKind::Full ? 2 : 0);
   }
+}
+
+TEST(FuseGelu, StaysApartFromItsProductWhereItIsMadeAgain) {
+  FuseOptions options = kAll;
+  options.gelu_again = true;
+  for (RecomputeKind kind : {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
+    const Graph graph =
+        fuse(recompute(differentiate(residual_model()), {kind, 0}, GeluAgain::Always), options);
+    verify(graph, "fuse");
+    for (Phase phase : {Phase::Forward, Phase::Recompute}) {
+      EXPECT_EQ(count(graph, Op::Gelu, phase), 2);
+      EXPECT_EQ(count(graph, Op::MatmulGelu, phase), 0);
+    }
+    EXPECT_EQ(count(graph, Op::MatmulGeluGrad), 2);
+  }
+  // Where a fused kernel gives the bits of its parts, forward takes it all the same.
+  const Graph same =
+      fuse(recompute(differentiate(residual_model()), {}, GeluAgain::Always), {.gelu_again = true});
+  EXPECT_EQ(count(same, Op::MatmulGelu, Phase::Forward), 2);
+  EXPECT_EQ(count(same, Op::Gelu, Phase::Recompute), 2);
 }
 
 TEST(Differentiate, KeepsGradientsOfBlocksMatricesAsAsked) {

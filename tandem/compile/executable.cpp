@@ -83,6 +83,13 @@ const Persistent* CompiledStep::find(std::string_view name) const {
   return nullptr;
 }
 
+int64_t gradients_in_activations(const CompiledStep& step) {
+  int64_t bytes = 0;
+  for (const Persistent& item : step.persistents)
+    bytes += item.slice.arena == Arena::Activations ? item.slice.type.bytes() : 0;
+  return bytes;
+}
+
 int64_t sent_bytes(const Executable& executable, Axis axis) {
   int64_t total = 0;
   for (const Command& command : executable.commands) {
@@ -126,6 +133,7 @@ nlohmann::json to_json(const CompiledStep& step) {
   for (const Persistent& item : step.persistents) persistents[item.name] = slice_json(item.slice);
   return {{"planned_bytes", arenas},
           {"planned_total", total_bytes(step.sizes)},
+          {"gradients_in_activations", gradients_in_activations(step)},
           {"parameters", step.num_params},
           {"model_flops_per_pass", step.model_flops},
           {"recompute", recompute_name(step.recompute)},

@@ -86,7 +86,8 @@ struct Piece {
   bool owned = true;  // this rank writes it into checkpoints; another rank holds the same otherwise
 };
 
-// A buffer that outlives a step, and the tensors in it.
+// A buffer that outlives an executable, and the tensors in it. Those among the activations do not outlive a
+// step: gradients that every pass overwrites.
 struct Persistent {
   std::string name;
   Slice slice;
@@ -124,6 +125,9 @@ struct CompiledStep {
 
   const Persistent* find(std::string_view name) const;
 };
+
+// Of the persistent buffers among the activations: their arena counts for them.
+int64_t gradients_in_activations(const CompiledStep& step);
 
 // What a rank sends over an axis in one run of an executable, and in a step of that many micro-batches.
 int64_t sent_bytes(const Executable& executable, Axis axis);

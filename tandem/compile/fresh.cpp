@@ -37,6 +37,9 @@ bool mark_fresh(Graph& graph) {
     first_ops.push_back(id);
   }
   for (int32_t id : first_ops) graph.node(id).attrs.set("fresh", int64_t{1});
+  for (int32_t id = 0; id < graph.num_nodes(); ++id) {
+    if (is_gradient(graph.node(id))) graph.node(id).attrs.set("transient", int64_t{1});
+  }
   return true;
 }
 

@@ -65,6 +65,7 @@ class Fusion {
   }
 
   void match_matmul_gelu(int32_t gelu) {
+    if (options_.gelu_of_product && options_.gelu_again) return;
     const Value pre = graph_.node(gelu).inputs[0];
     const Node& product = graph_.node(pre.node);
     const bool pre_needed = readers_of(pre).size() > 1 || options_.gelu_of_product;

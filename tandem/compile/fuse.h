@@ -1,6 +1,8 @@
 // Fewer trips to memory: neighbours become one op where a fused kernel exists.
 //
-// Changes: matmul + bias + gelu -> matmul_gelu (where backward also needs the pre-activation);
+// Changes: matmul + bias + gelu -> matmul_gelu (where backward also needs the pre-activation, and the gelu
+// may
+//   be made together with the product);
 //   add + norm -> add_norm; norm gradient + add of the residual's gradient -> one op;
 //   where the backend asks for it, a product + gelu's gradient -> matmul_gelu_grad, and a bias's gradient
 //   becomes part of an op that writes or reads the same rows (fuse_bias.h);
@@ -23,8 +25,12 @@ struct FuseOptions {
   // The backend's matmul_gelu takes the gelu of the product before it is rounded, so its bits differ from
   // those of its parts: it stands for them everywhere, also where nobody needs the product.
   bool gelu_of_product = false;
+  // Backward makes a gelu again from the product as it is stored, so forward makes it of that, too: apart
+  // from the product, where together they differ.
+  bool gelu_again = false;
   bool gelu_grad = false;
   bool bias_sums = false;
+  bool outputs_again = false;  // gradients of norms and SwiGLU can give the forward's output again
 };
 
 Graph fuse(const Graph& graph, const FuseOptions& options = {});

@@ -42,6 +42,7 @@ struct Buffer {
   int32_t last = 0;
   int64_t offset = 0;
   Arena arena = Arena::Activations;
+  bool fixed = false;  // where an earlier graph has placed it
 };
 
 // Lowest offset first, in the given order; each buffer avoids those placed before that live at the same time.
@@ -51,6 +52,11 @@ int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order) {
   std::vector<std::pair<int64_t, int64_t>> taken;
   for (size_t index : order) {
     Buffer& buffer = buffers[index];
+    if (buffer.fixed) {
+      top = std::max(top, buffer.offset + buffer.bytes);
+      placed.push_back(index);
+      continue;
+    }
     taken.clear();
     for (size_t other : placed) {
       const Buffer& b = buffers[other];
@@ -72,8 +78,8 @@ int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order) {
 // Groups values into buffers and finds how long each lives.
 class Buffers {
  public:
-  explicit Buffers(const Graph& graph) : graph_(graph) {
-    find_last_reads();
+  Buffers(const Graph& graph, const PersistentLayout& layout) : graph_(graph), layout_(layout) {
+    find_reads();
     for (int32_t id = 0; id < graph.num_nodes(); ++id) add_outputs(id);
   }
   std::vector<Buffer>& list() { return buffers_; }
@@ -81,7 +87,7 @@ class Buffers {
   size_t of(Value value) const { return buffer_of_.at(value); }
 
  private:
-  void find_last_reads() {
+  void find_reads() {
     // A command beside the computation may still run when the nodes after it do.
     std::map<std::pair<int32_t, Op>, std::pair<int32_t, int32_t>> next;  // by stream and op: the next two
     std::vector<int32_t> done(static_cast<size_t>(graph_.num_nodes()));
@@ -97,14 +103,17 @@ class Buffers {
       first = id;
     }
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) {
-      for (Value input : graph_.node(id).inputs)
+      for (Value input : graph_.node(id).inputs) {
+        first_read_.try_emplace(input, id);
         last_read_[input] = std::max(last_read_[input], done[static_cast<size_t>(id)]);
+      }
     }
     for (const GraphOutput& output : graph_.outputs()) last_read_[output.value] = graph_.num_nodes();
   }
 
   void add_outputs(int32_t id) {
     const Node& node = graph_.node(id);
+    if (is_transient(node)) return add_transient(id);
     if (node.op == Op::Param || node.op == Op::State) return;
     for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
       const Value value{id, i};
@@ -131,6 +140,19 @@ class Buffers {
     }
   }
 
+  // To the end of this graph: the update reads it after the pass.
+  void add_transient(int32_t id) {
+    const Node& leaf = graph_.node(id);
+    const bool placed = layout_.is_placed(leaf.name);
+    const int32_t first = placed ? 0 : first_read_.at({id, 0});
+    const Node& writer = graph_.node(first);
+    TANDEM_CHECK(placed || writer.attrs.integer_or("fresh", 0) != 0, "{} does not overwrite '{}'",
+                 op_name(writer.op), leaf.name);
+    buffer_of_[{id, 0}] = buffers_.size();
+    buffers_.push_back({align(leaf.outputs[0].bytes()), first, graph_.num_nodes(),
+                        placed ? layout_.at(leaf.name).offset : 0, Arena::Activations, placed});
+  }
+
   void join(Value value, size_t buffer, int32_t last) {
     buffer_of_[value] = buffer;
     buffers_[buffer].last = std::max(buffers_[buffer].last, last);
@@ -142,6 +164,8 @@ class Buffers {
   }
 
   const Graph& graph_;
+  const PersistentLayout& layout_;
+  std::map<Value, int32_t> first_read_;
   std::map<Value, int32_t> last_read_;
   std::map<Value, size_t> buffer_of_;
   std::vector<Buffer> buffers_;
@@ -156,15 +180,23 @@ void PersistentLayout::add(const Graph& graph) {
       TANDEM_CHECK(items_[it->second].slice.type == node.outputs[0], "leaf '{}' has two types", node.name);
       continue;
     }
-    const Arena arena = leaf_arena(node);
-    int64_t& size = sizes_[static_cast<size_t>(arena)];
+    Slice slice{Arena::Activations, -1, node.outputs[0]};
+    if (!is_transient(node)) {
+      slice.arena = leaf_arena(node);
+      int64_t& size = sizes_[static_cast<size_t>(slice.arena)];
+      slice.offset = size;
+      size += align(slice.type.bytes());
+    }
     index_[node.name] = items_.size();
     const Shape& shape = node.outputs[0].shape;
-    items_.push_back({node.name,
-                      {arena, size, node.outputs[0]},
-                      {{node.name, shape, whole_box(shape), 0, node.attrs.text("init"), true}}});
-    size += align(node.outputs[0].bytes());
+    items_.push_back(
+        {node.name, slice, {{node.name, shape, whole_box(shape), 0, node.attrs.text("init"), true}}});
   }
+}
+
+void PersistentLayout::place(const std::string& name, int64_t offset) {
+  TANDEM_CHECK(!is_placed(name), "leaf '{}' has a place", name);
+  items_[index_.at(name)].slice.offset = offset;
 }
 
 const Slice& PersistentLayout::at(const std::string& name) const { return items_[index_.at(name)].slice; }
@@ -189,6 +221,7 @@ int64_t place_best(std::vector<Buffer>& list, Arena arena) {
   int64_t least = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      if (list[a].fixed != list[b].fixed) return list[a].fixed;
       if (attempt == 0) return list[a].bytes > list[b].bytes;
       if (attempt == 1) return lifetime(a) > lifetime(b);
       return list[a].first < list[b].first;
@@ -204,8 +237,8 @@ int64_t place_best(std::vector<Buffer>& list, Arena arena) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const Graph& graph, const PersistentLayout& layout) {
-  Buffers buffers(graph);
+MemoryPlan plan_memory(const Graph& graph, PersistentLayout& layout) {
+  Buffers buffers(graph, layout);
   std::vector<Buffer>& list = buffers.list();
 
   MemoryPlan plan;
@@ -218,6 +251,12 @@ MemoryPlan plan_memory(const Graph& graph, const PersistentLayout& layout) {
   }
   for (int64_t bytes : plan.live_bytes) plan.lower_bound = std::max(plan.lower_bound, bytes);
   for (Arena arena : kRunArenas) plan.sizes[static_cast<size_t>(arena)] = place_best(list, arena);
+
+  for (int32_t id = 0; id < graph.num_nodes(); ++id) {
+    const Node& node = graph.node(id);
+    if (is_transient(node) && !layout.is_placed(node.name))
+      layout.place(node.name, list[buffers.of({id, 0})].offset);
+  }
 
   // The host arena begins with what lives there from step to step.
   const int64_t host_base = layout.sizes()[static_cast<size_t>(Arena::Host)];

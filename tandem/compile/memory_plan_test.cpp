@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tandem/base/error.h"
 #include "tandem/compile/differentiate.h"
+#include "tandem/compile/fresh.h"
 #include "tandem/compile/fuse.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/compile/schedule.h"
+#include "tandem/compile/update_graph.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/builder.h"
 #include "tandem/ir/text.h"
@@ -22,14 +25,18 @@ MemoryPlan plan_of(const Graph& graph) {
 
 int64_t activations(const MemoryPlan& plan) { return plan.sizes[static_cast<size_t>(Arena::Activations)]; }
 
-Graph gpt2(int64_t layers, const Recompute& choice) {
+ModelConfig gpt2_config(int64_t layers) {
   ModelConfig config;
   config.layers = layers;
   config.width = 64;
   config.heads = 2;
   config.context = 64;
   config.vocab = 64;
-  return schedule(fuse(recompute(differentiate(build_model(config, 4)), choice)));
+  return config;
+}
+
+Graph gpt2(int64_t layers, const Recompute& choice) {
+  return schedule(fuse(recompute(differentiate(build_model(gpt2_config(layers), 4)), choice)));
 }
 
 TEST(MemoryPlan, ReusesMemoryOfDeadValues) {
@@ -92,6 +99,84 @@ TEST(MemoryPlan, KeepsApartWhatLivesTogetherInRealModels) {
   resnet.width = 8;
   resnet.image_size = 8;
   expect_no_overlap(schedule(fuse(differentiate(build_model(resnet, 2)))));
+}
+
+// A tied table, and gradients that the pass overwrites.
+Graph with_fresh_gradients() {
+  Graph graph = differentiate(build_model(gpt2_config(6), 4));
+  EXPECT_TRUE(mark_fresh(graph));
+  return graph;
+}
+
+TEST(MemoryPlan, TransientGradientsLieWhereDeadActivationsLay) {
+  const Graph graph = schedule(with_fresh_gradients());
+  PersistentLayout layout;
+  layout.add(graph);
+  EXPECT_EQ(layout.sizes()[static_cast<size_t>(Arena::Gradients)], 0);
+  const MemoryPlan plan = plan_memory(graph, layout);
+  int64_t gradients = 0;
+  for (const Persistent& item : layout.items()) {
+    if (!item.name.starts_with("grad:")) continue;
+    EXPECT_EQ(item.slice.arena, Arena::Activations) << item.name;
+    EXPECT_GE(item.slice.offset, 0) << item.name;
+    EXPECT_LE(item.slice.offset + item.slice.type.bytes(), activations(plan)) << item.name;
+    gradients += item.slice.type.bytes();
+  }
+  const int64_t without = activations(plan_of(schedule(differentiate(build_model(gpt2_config(6), 4)))));
+  EXPECT_LT(activations(plan) - without, gradients / 10) << gradients << " bytes of gradients";
+}
+
+TEST(MemoryPlan, NothingOverwritesATransientGradientBeforeTheUpdateHasReadIt) {
+  const Graph differentiated = with_fresh_gradients(), pass = schedule(differentiated);
+  UpdateOptions options;
+  for (const Node& node : pass.nodes()) {
+    if (node.op == Op::Param) options.slots.push_back(node.name);
+  }
+  options.keep_gradients = true;
+  const Graph update = build_update(differentiated, options);
+  PersistentLayout layout;
+  layout.add(pass);
+  layout.add(update);
+  const MemoryPlan first = plan_memory(pass, layout), second = plan_memory(update, layout);
+
+  const auto overlap = [](const Slice& a, const Slice& b) {
+    return a.arena == b.arena && a.offset < b.offset + b.type.bytes() && b.offset < a.offset + a.type.bytes();
+  };
+  int checked = 0;
+  for (int32_t leaf = 0; leaf < pass.num_nodes(); ++leaf) {
+    if (!is_transient(pass.node(leaf))) continue;
+    ++checked;
+    const std::string& name = pass.node(leaf).name;
+    const Slice& slice = first.slices.at({leaf, 0});
+    EXPECT_EQ(second.slices.at(update.find(name)).offset, slice.offset) << name;
+    bool written = false;  // from its first op on, only its own ops write there
+    for (int32_t id = 0; id < pass.num_nodes(); ++id) {
+      const Node& node = pass.node(id);
+      for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
+        const int shared = aliased_input(node, i);
+        const bool own = shared >= 0 && first.slices.at({id, i}).offset == slice.offset;
+        if (written && !is_leaf(node.op) && !own) {
+          EXPECT_FALSE(overlap(first.slices.at({id, i}), slice)) << name << ", " << op_name(node.op);
+        }
+        written = written || (own && node.inputs[static_cast<size_t>(shared)] == Value{leaf, 0});
+      }
+    }
+    EXPECT_TRUE(written) << name;
+    for (const auto& [value, other] : second.slices) {
+      const bool own = other.offset == slice.offset;
+      EXPECT_TRUE(own || !overlap(other, slice)) << name << ", update";
+    }
+  }
+  EXPECT_EQ(checked, static_cast<int>(options.slots.size()));
+}
+
+TEST(MemoryPlan, RefusesATransientLeafThatIsReadBeforeItIsWritten) {
+  const Graph graph =
+      parse_graph(R"(%0 = state "g" {category="gradients", init="zeros", transient=1} : f32[16]
+%1 = gelu(%0) : f32[16]
+output "y" %1
+)");
+  EXPECT_THROW(plan_of(graph), BugError);
 }
 
 TEST(MemoryPlan, FullRecomputeNeedsAtMostAThirdForTwelveBlocks) {

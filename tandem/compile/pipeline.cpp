@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/again.h"
 #include "tandem/compile/cost.h"
 #include "tandem/compile/data_axis.h"
 #include "tandem/compile/differentiate.h"
@@ -101,11 +102,18 @@ struct Draft {
   Graph update, eval, gather;
 };
 
+GeluAgain gelu_again(const FuseOptions& fuse) {
+  if (fuse.gelu_again) return GeluAgain::Always;
+  return fuse.gelu_of_product ? GeluAgain::WithProduct : GeluAgain::AsChosen;
+}
+
 Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Draft& draft,
                    const CompileOptions& options, bool reduces) {
-  Graph graph = passes.run("recompute", [&] {
-    return recompute(differentiated, options.recompute, options.fuse.gelu_of_product);
-  });
+  Graph graph = differentiated;
+  if (options.fuse_enabled && options.fuse.outputs_again && !options.precision.fp8)
+    graph = passes.run("again", [&] { return give_again(graph, options.recompute); });
+  graph =
+      passes.run("recompute", [&] { return recompute(graph, options.recompute, gelu_again(options.fuse)); });
   if (options.precision.fp8) graph = passes.run("fp8", [&] { return quantize_products(graph); });
   if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
   if (options.parallel.in_units()) {
@@ -194,7 +202,7 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
 }
 
 void add_executable(CompiledStep& step, Executable& slot, std::string name, const Graph& graph,
-                    const PersistentLayout& layout, const CompileOptions& options) {
+                    PersistentLayout& layout, const CompileOptions& options) {
   const MemoryPlan plan = plan_memory(graph, layout);
   slot = lower(std::move(name), graph, plan, options.choose);
   auto& workspace = step.sizes[static_cast<size_t>(Arena::Workspace)];
@@ -236,7 +244,7 @@ void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& op
 // Which weights are their masters rounded, and what of it all is saved.
 void set_masters(CompiledStep& step) {
   for (Persistent& item : step.persistents) {
-    if (item.slice.arena == Arena::Gradients) item.saved = false;
+    if (item.slice.arena == Arena::Gradients || item.slice.arena == Arena::Activations) item.saved = false;
     if (!item.name.starts_with(kMasterPrefix)) continue;
     const std::string name = item.name.substr(kMasterPrefix.size());  // of a parameter, or of a unit
     const auto weights = std::find_if(
@@ -293,14 +301,14 @@ CompiledStep assemble(const PassRunner& passes, const Draft& draft, const Compil
   for (const Graph* graph : {&pass, &last, &draft.update, &draft.eval}) layout.add(*graph);
   step.position = options.parallel.at;
   step.sizes = layout.sizes();
-  step.persistents = layout.items();
-  set_pieces(step, draft, options);
-  set_masters(step);
   add_executable(step, step.pass, "pass", pass, layout, options);
   add_executable(step, step.last_pass, "last pass", last, layout, options);
   add_executable(step, step.update, "update", draft.update, layout, options);
   add_executable(step, step.eval, "eval", draft.eval, layout, options);
   add_executable(step, step.gather, "gather", draft.gather, layout, options);
+  step.persistents = layout.items();
+  set_pieces(step, draft, options);
+  set_masters(step);
   add_host(step, options);
   if (step.position.shape.pipeline > 1) step.micro_batches = options.parallel.micro_batches;
   return step;

@@ -61,7 +61,8 @@ enum class ForwardOutput { Loss, Logits };
 CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output);
 
 inline constexpr std::string_view kPassNames[] = {"model",     "tensor",        "sync_norm", "stage",
-                                                  "precision", "differentiate", "recompute", "fp8",
-                                                  "fuse",      "data",          "schedule",  "unroll"};
+                                                  "precision", "differentiate", "again",     "recompute",
+                                                  "fp8",       "fuse",          "data",      "schedule",
+                                                  "unroll"};
 
 }  // namespace tandem

@@ -53,14 +53,30 @@ int32_t num_blocks(const Graph& graph) {
   return count;
 }
 
-std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, bool keep_gelu) {
+bool makes_again(int32_t block, const Recompute& choice) {
+  return choice.kind != RecomputeKind::Selective && block_chosen(block, choice);
+}
+
+std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, GeluAgain gelu) {
   const auto reader_map = readers(graph);
   std::set<int32_t> dropped;
-  for (int32_t id = 0; id < graph.num_nodes(); ++id) {
+  // Where backward reads no more of a norm than its statistics, there is nothing to gain.
+  const auto read_again = [&](Value value) {
+    const auto it = reader_map.find(value);
+    return it != reader_map.end() && std::any_of(it->second.begin(), it->second.end(), [&](int32_t reader) {
+             return graph.node(reader).phase != Phase::Forward || dropped.contains(reader);
+           });
+  };
+  const auto is_chosen = [&](int32_t id) {
     const Node& node = graph.node(id);
-    if (is_leaf(node.op) || node.phase != Phase::Forward || !block_chosen(node.block, choice)) continue;
-    const bool kept = !is_cheap(node.op) || (node.op == Op::Gelu && keep_gelu);
-    if (choice.kind == RecomputeKind::Selective && kept) continue;
+    if (node.op == Op::Gelu && gelu == GeluAgain::Always) return node.block != kNoBlock;
+    if (makes_again(node.block, choice)) return true;
+    const bool kept = node.op == Op::Gelu && gelu == GeluAgain::WithProduct;
+    return block_chosen(node.block, choice) && is_cheap(node.op) && !kept && read_again({id, 0});
+  };
+  for (int32_t id = graph.num_nodes() - 1; id >= 0; --id) {
+    const Node& node = graph.node(id);
+    if (is_leaf(node.op) || node.phase != Phase::Forward || !is_chosen(id)) continue;
     if (has_side_effect(graph, node) || node.op == Op::Send || node.op == Op::Recv) continue;
     bool leaves_block = false;  // another block's forward reads it: it is kept as that block's input
     for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
@@ -77,8 +93,8 @@ std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, boo
   return dropped;
 }
 
-Graph recompute(const Graph& graph, const Recompute& choice, bool keep_gelu) {
-  const std::set<int32_t> dropped = dropped_nodes(graph, choice, keep_gelu);
+Graph recompute(const Graph& graph, const Recompute& choice, GeluAgain gelu) {
+  const std::set<int32_t> dropped = dropped_nodes(graph, choice, gelu);
   Rewrite rewrite(graph);
   std::map<Value, Value> again;  // dropped value -> its second making
 

@@ -4,7 +4,7 @@
 //   in backward from what was kept (phase "recompute").
 // Keeps: the values, bit for bit (the same kernels run on the same inputs); block outputs; nodes with side
 //   effects (batch_norm updates its running statistics once; sends and recvs happen once).
-// Needs before: a differentiated graph. Needs after: nothing.
+// Needs before: a differentiated graph, with what backward gives again by itself. Needs after: nothing.
 #pragma once
 
 #include <set>
@@ -16,11 +16,18 @@ namespace tandem {
 
 int32_t num_blocks(const Graph& graph);
 
-// The forward nodes whose outputs `choice` (not Auto) drops. `keep_gelu`: a gelu is made again only together
-// with its product, because the two as one op give other bits (FuseOptions::gelu_of_product).
-std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, bool keep_gelu = false);
+// Whether all of a block is made again.
+bool makes_again(int32_t block, const Recompute& choice);
 
-Graph recompute(const Graph& graph, const Recompute& choice, bool keep_gelu = false);
+// When a gelu is made again: where other cheap ops are, only together with its product, because the two as
+// one op give other bits (FuseOptions::gelu_of_product), or in every block, whatever the choice.
+enum class GeluAgain { AsChosen, WithProduct, Always };
+
+// The forward nodes whose outputs `choice` (not Auto) drops.
+std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice,
+                                GeluAgain gelu = GeluAgain::AsChosen);
+
+Graph recompute(const Graph& graph, const Recompute& choice, GeluAgain gelu = GeluAgain::AsChosen);
 
 // What `auto` tries, cheapest in extra arithmetic first: none, selective, every:K for falling K, full.
 std::vector<Recompute> recompute_candidates(int32_t blocks);

@@ -18,6 +18,7 @@ enum class OptimizerKind { AdamW, Sgd };
 enum class ScheduleKind { Cosine, Linear, Constant };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
 enum class ReduceType { Fp32, Bf16 };
+enum class GeluOutput { Kept, Again };
 enum class GradientSync { Pass, Step };
 enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
 enum class Precision { Fp32, Bf16, Fp16, Fp8 };
@@ -110,6 +111,7 @@ struct ParallelConfig {
 struct MemoryConfig {
   Recompute recompute;
   ReduceType gradients = ReduceType::Fp32;  // of weights in blocks, between the pass and the update
+  GeluOutput gelu = GeluOutput::Kept;       // for backward, or made again there
   std::vector<OffloadKind> offload;
   int64_t limit = 0;    // bytes a rank may use; 0 = what the machine has
   int64_t scratch = 0;  // bytes that kernels with a choice should work in; 0 = as they are fastest

@@ -116,6 +116,9 @@ std::vector<Key> make_keys() {
       KEY(memory.gradients, any(),
           "type in which the gradients of blocks' matrices are kept; bf16 on one GPU, where a step is one "
           "pass"),
+      KEY(memory.gelu, any(),
+          "GELU's output is kept for backward, or made again there; on a GPU in 16 bits the two differ in "
+          "bits"),
       KEY(memory.offload, any(), "what lives in host memory"),
       KEY(memory.limit, bytes(), "bytes a rank may use; 0 = what the machine has"),
       KEY(memory.scratch, bytes(),

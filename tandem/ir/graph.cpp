@@ -22,12 +22,22 @@ Value Graph::find(std::string_view leaf_name) const {
 
 bool is_leaf(Op op) { return op == Op::Input || op == Op::Param || op == Op::State; }
 
+bool is_transient(const Node& node) {
+  return node.op == Op::State && node.attrs.integer_or("transient", 0) != 0;
+}
+
 namespace {
 
 // `need`, where there is one, is the last input and the last output.
 int fp8_need(const Node& node, int index) {
   const int64_t tensors = node.attrs.integer("rows") + node.attrs.integer("columns");
   return index < tensors ? -1 : static_cast<int>(node.inputs.size()) - 1;
+}
+
+// Of what a norm's gradient may have beyond its own: the sums, which come last, are in place, and y is not.
+int aliased_sums(const Node& node, int index) {
+  const bool last = index + 1 == static_cast<int>(node.outputs.size());
+  return last && node.attrs.integer_or("sums", 0) != 0 ? static_cast<int>(node.inputs.size()) - 1 : -1;
 }
 
 }  // namespace
@@ -61,12 +71,12 @@ int aliased_input(const Node& node, int index) {
     case Op::BatchNormGradStats: return index == 0 ? -1 : index + 3;
     case Op::LinearCrossEntropyGrad: return index == 2 ? 4 : -1;
     case Op::LayerNormGrad:
-      if (index == 3) return static_cast<int>(node.inputs.size()) - 1;
+      if (index > 2) return aliased_sums(node, index);
       return index == 0 ? -1 : index + 4;
     case Op::BatchNormGrad:
     case Op::GroupNormGrad: return index == 0 ? -1 : index + 4;
     case Op::RmsNormGrad:
-      if (index == 2) return static_cast<int>(node.inputs.size()) - 1;
+      if (index > 1) return aliased_sums(node, index);
       return index == 0 ? -1 : 4;
     case Op::BatchNorm:
     case Op::BatchNormApply: return index < 3 ? -1 : index;  // running statistics
@@ -94,6 +104,7 @@ int reusable_input(const Node& node, int index) {
     case Op::ReluGrad: return 0;
     case Op::LayerNormGrad:
     case Op::RmsNormGrad: return index == 0 ? 0 : -1;
+    case Op::SwigluGrad: return index == 0 ? 1 : 0;
     default: return -1;
   }
 }

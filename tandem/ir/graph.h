@@ -79,8 +79,9 @@ int64_t aliased_offset(const Node& node);
 // For output `index`: an input whose bytes it may take over if that input dies here, or -1.
 int reusable_input(const Node& node, int index);
 
-bool is_leaf(Op op);        // Input, Param or State
-bool is_view(Op op);        // another look at the same bytes: no command
-bool is_collective(Op op);  // talks to other ranks
+bool is_leaf(Op op);                  // Input, Param or State
+bool is_transient(const Node& node);  // a State that need not outlive its step
+bool is_view(Op op);                  // another look at the same bytes: no command
+bool is_collective(Op op);            // talks to other ranks
 
 }  // namespace tandem

@@ -67,8 +67,8 @@ class Infer {
       case Op::AddLayerNorm: return {same(0, 1), in_[0], row_stats(0), row_stats(0)};
       case Op::RmsNorm: return {in_[0], row_stats(0)};
       case Op::AddRmsNorm: return {same(0, 1), in_[0], row_stats(0)};
-      case Op::LayerNormGrad: return with_sums({in_[0], in_[5], in_[6]});
-      case Op::RmsNormGrad: return with_sums({in_[0], in_[4]});
+      case Op::LayerNormGrad: return with_more({in_[0], in_[5], in_[6]});
+      case Op::RmsNormGrad: return with_more({in_[0], in_[4]});
       case Op::BatchNorm: return {in_[0], channel_stats(0), channel_stats(0), in_[3], in_[4]};
       case Op::BatchNormInfer: return {in_[0]};
       case Op::BatchNormStats: return {channel_pair(0)};
@@ -87,7 +87,7 @@ class Infer {
       case Op::GeluGrad:
       case Op::ReluGrad: return {same(0, 1)};
       case Op::Swiglu: return {halved(0)};
-      case Op::SwigluGrad: return {in_[1]};
+      case Op::SwigluGrad: return again() ? Types{in_[1], in_[0]} : Types{in_[1]};
       case Op::Concat: return {concat()};
       case Op::Slice:
         require(attr("begin") >= 0 && attr("begin") + attr("size") <= in_[0].shape.last(),
@@ -157,7 +157,9 @@ class Infer {
   int64_t attr(std::string_view name) const { return attrs_.integer(name); }
   std::string shape(int i) const { return to_string(in_[static_cast<size_t>(i)].shape); }
 
-  Types with_sums(Types types) const {
+  bool again() const { return attrs_.integer_or("again", 0) != 0; }
+  Types with_more(Types types) const {  // than every norm's gradient has
+    if (again()) types.push_back(in_[1]);
     if (attrs_.integer_or("sums", 0) != 0) types.push_back(in_.back());
     return types;
   }

@@ -16,6 +16,7 @@ enum class Op : uint8_t {
   Input,  // {} -> value                       bound by name before each run
   Param,  // {init} -> value                   trainable weights, in S
   State,  // {category} -> value               a persistent buffer: gradients, master, optimizer, weights
+          // {transient: 1}: needed only from the op of `pass` that overwrites it to the end of the step
 
   // --- linear algebra -------------------------------------------------------------------------
   Matmul,         // a, b [, bias[out]] {trans_a, trans_b} -> y      y = op(a) op(b) + bias, S
@@ -50,14 +51,16 @@ enum class Op : uint8_t {
   AddLayerNorm,  // a, b, gamma, beta {eps} -> sum, y, mean, rstd          sum = S(a + b), y from the rounded
                  // sum
   // With {sums: 1} a norm's gradient has one more accumulator, its last input and output: the column sums of
-  // dx, which are the gradient of a bias that was added to the norm's input.
-  LayerNormGrad,  // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta [, dres] [, acc_bias]
-                  //   -> dx (+ dres), dgamma!, dbeta! [, acc_bias!]
-  RmsNorm,        // x, gamma {eps} -> y, rstd[N]
-  AddRmsNorm,     // a, b, gamma {eps} -> sum, y, rstd
-  RmsNormGrad,  // dy, x, gamma, rstd, acc_dgamma [, dres] [, acc_bias] -> dx (+ dres), dgamma! [, acc_bias!]
-  BatchNorm,    // x, gamma, beta, running_mean, running_var {eps, momentum}
-                //   -> y, mean[C], rstd[C], running_mean!, running_var!  over all but the last dim
+  // dx, which are the gradient of a bias that was added to the norm's input. With {again: 1} it reads beta,
+  // where there is one, and also gives the norm's own output y, bit for bit.
+  LayerNormGrad,   // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta [, beta] [, dres] [, acc_bias]
+                   //   -> dx (+ dres), dgamma!, dbeta! [, y] [, acc_bias!]
+  RmsNorm,         // x, gamma {eps} -> y, rstd[N]
+  AddRmsNorm,      // a, b, gamma {eps} -> sum, y, rstd
+  RmsNormGrad,     // dy, x, gamma, rstd, acc_dgamma [, dres] [, acc_bias]
+                   //   -> dx (+ dres), dgamma! [, y] [, acc_bias!]
+  BatchNorm,       // x, gamma, beta, running_mean, running_var {eps, momentum}
+                   //   -> y, mean[C], rstd[C], running_mean!, running_var!  over all but the last dim
   BatchNormInfer,  // x, gamma, beta, running_mean, running_var {eps} -> y
   BatchNormGrad,   // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta -> dx, dgamma!, dbeta!
   // BatchNorm over the micro-batches of several ranks: statistics are gathered, or summed, in between.
@@ -85,7 +88,7 @@ enum class Op : uint8_t {
   Relu,               // x -> y
   ReluGrad,           // dy, y -> dx                 y is the forward output
   Swiglu,             // gate_up[N, 2 F] -> y[N, F]   silu(gate) * up, gate first
-  SwigluGrad,         // dy, gate_up -> dgate_up
+  SwigluGrad,         // dy, gate_up {again} -> dgate_up [, y]     y of Swiglu, bit for bit
   Concat,             // a, b, ... -> y              along the last dim
   Slice,              // x {begin, size} -> y        along the last dim
   Reshape,            // x {shape: "2,3"} -> y!       a view

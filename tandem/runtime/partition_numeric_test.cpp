@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "tandem/base/rng.h"
+#include "tandem/compile/again.h"
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/fuse.h"
 #include "tandem/compile/inference.h"
@@ -250,6 +251,7 @@ Graph finished(const Graph& typed, RecomputeKind kind) {
 Graph fused(const Graph& typed) { return finished(typed, RecomputeKind::None); }
 Graph recomputed(const Graph& typed) { return finished(typed, RecomputeKind::Full); }
 Graph selective(const Graph& typed) { return finished(typed, RecomputeKind::Selective); }
+Graph given_again(const Graph& typed) { return schedule(fuse(give_again(plain(typed), {}))); }
 Graph evaluated(const Graph& typed) { return schedule(fuse(inference(typed, /*keep_logits=*/false))); }
 
 ModelConfig tiny(Family family, bool tied, bool qkv_bias, int64_t kv_heads) {
@@ -296,7 +298,7 @@ TEST(PartitionNumeric, RowsOfARankMayEndInsideASequence) {
 TEST(PartitionNumeric, FusionAndRecomputationChangeNothing) {
   for (Family family : {Family::Gpt2, Family::Llama}) {
     const Graph model = build_model(tiny(family, /*tied=*/true, /*qkv_bias=*/true, /*kv_heads=*/4), 2);
-    for (Compile compile : {fused, recomputed, selective}) check(model, compile, {2});
+    for (Compile compile : {fused, recomputed, selective, given_again}) check(model, compile, {2});
   }
 }
 

@@ -51,7 +51,7 @@ void collect(const Session& session, Weights& weights) {
 }
 
 Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
-              const std::function<void(ParallelOptions&)>& adjust = {}) {
+              const std::function<void(ParallelOptions&)>& adjust = {}, bool outputs_again = false) {
   std::vector<Communicators> comms = connect_threads(shape, {});
   const KernelRegistry registry = cpu::all_kernels();
   std::vector<std::unique_ptr<ThreadPool>> pools;
@@ -66,6 +66,7 @@ Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
         options.parallel.strategy = strategy;
         if (adjust) adjust(options.parallel);
         options.precision = precision_policy(precision);
+        options.fuse.outputs_again = outputs_again;
         options.choose = choose_from(registry, 1);
         auto& session = sessions[static_cast<size_t>(rank)];
         session = std::make_unique<Session>(compile_step(build_model(tiny(), 2), options), registry,
@@ -149,6 +150,23 @@ TEST(Ranks, APipelineGivesTheBitsOfOneRankThatAccumulates) {
   const auto twice = [](ParallelOptions& parallel) { parallel.micro_batches = 2; };
   EXPECT_EQ(train({}, Strategy::Single, Precision::Fp32, twice),
             train({.pipeline = 2}, Strategy::Single, Precision::Fp32, twice));
+}
+
+TEST(Ranks, OutputsThatAreGivenAgainSuitEveryStrategy) {
+  const auto again = [](const MeshShape& shape, Strategy strategy, int64_t micro_batches = 1) {
+    const auto adjust = [=](ParallelOptions& parallel) { parallel.micro_batches = micro_batches; };
+    return train(shape, strategy, Precision::Fp32, adjust, /*outputs_again=*/true);
+  };
+  const Weights ddp = again({.data = 2}, Strategy::Ddp);
+  for (Strategy strategy : {Strategy::Zero1, Strategy::Zero2, Strategy::Fsdp})
+    EXPECT_EQ(ddp, again({.data = 2}, strategy)) << static_cast<int>(strategy);
+  EXPECT_EQ(again({}, Strategy::Single, 2), again({.pipeline = 2}, Strategy::Single, 2));
+  const Weights one = train({}, Strategy::Single, Precision::Fp32);
+  const Weights split = again({.tensor = 2}, Strategy::Single);
+  for (const auto& [name, values] : one) {
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], split.at(name)[i], 1e-5) << name << " " << i;
+  }
 }
 
 TEST(Ranks, TheTensorAxisAndMixesStayCloseToOneRank) {

@@ -143,7 +143,8 @@ void Session::write_buffer(const Persistent& persistent, int64_t offset, std::sp
 
 void Session::initialize(uint64_t seed) {
   for (const Persistent& item : step_.persistents) {
-    if (!item.saved && item.slice.arena != Arena::Gradients) continue;  // rounded from a master, below
+    // Others are rounded from a master, below, or overwritten by every pass.
+    if (!item.saved && item.slice.arena != Arena::Gradients) continue;
     std::byte* const buffer = address(item.slice);
     device_->clear(buffer, item.slice.type.bytes());  // padding, too, which no piece covers
     for (const Piece& piece : item.pieces) {

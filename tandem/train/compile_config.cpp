@@ -37,6 +37,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
   options.recompute = config.memory.recompute;
   if (backend.memory_bytes) options.device_memory = backend.memory_bytes();
   options.fuse = backend.fuse;
+  options.fuse.gelu_again = config.memory.gelu == GeluOutput::Again;
   options.scratch = config.memory.scratch;
   // A chunk of logits, and as much again for what else the loss needs, up to what products take on a GPU.
   if (const int64_t scratch = config.memory.scratch; scratch > 0) {

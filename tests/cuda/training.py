@@ -10,6 +10,7 @@ WIDE_GPT2 = {**GPT2, "width": 192, "heads": 3, "context": 128}  # heads of 64: t
 WIDE_LLAMA = {**LLAMA, "width": 256, "heads": 4, "kv_heads": 2, "ffn": 344, "context": 128}
 FP8_LLAMA = {**WIDE_LLAMA, "ffn": 352}  # all sizes are multiples of 16
 MODELS = {"gpt2": GPT2, "llama": LLAMA, "wide-gpt2": WIDE_GPT2, "wide-llama": WIDE_LLAMA}
+ONE_PASS = {"batch": 6, "micro_batch": 6}  # gradients are overwritten, and lie among the activations
 TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2, "fp16": 1e-2}
 
 
@@ -47,18 +48,36 @@ class OnOneGpu(TandemTest):
         variants = {"again": [], "full": ["memory.recompute=full"], "selective": ["memory.recompute=selective"],
                     "offload": ["memory.offload=[optimizer]"],
                     "offload-all": ["memory.offload=[params, optimizer]", "parallel.strategy=fsdp"]}
+        cases = {"fp32": {"precision": "fp32"}, "bf16": {"precision": "bf16"},
+                 "one-pass": {"precision": "bf16", "train": ONE_PASS}}
         for name in ("wide-gpt2", "wide-llama"):
-            for precision in ("fp32", "bf16"):
-                case = on_gpu(MODELS[name], precision=precision, train={"steps": 8})
-                base = self.train(case, f"{name}-{precision}")
+            for kind, sections in cases.items():
+                case = on_gpu(MODELS[name], **{**sections, "train": {"steps": 8, **sections.get("train", {})}})
+                base = self.train(case, f"{name}-{kind}")
                 for variant, assignments in variants.items():
-                    with self.subTest(model=name, precision=precision, variant=variant):
+                    with self.subTest(model=name, kind=kind, variant=variant):
                         flags = [flag for assignment in assignments for flag in ("--set", assignment)]
-                        run = self.train(case, f"{name}-{precision}-{variant}", *flags)
+                        run = self.train(case, f"{name}-{kind}-{variant}", *flags)
                         self.assert_equal_runs(base, run)
 
+    def test_gelu_that_is_made_again_follows_one_that_is_kept(self):
+        for precision in ("fp32", "bf16"):
+            with self.subTest(precision=precision):
+                case = on_gpu(WIDE_GPT2, precision=precision, train={"steps": 20, "lr": 5e-4, **ONE_PASS})
+                kept = self.train(case, f"{precision}-kept")
+                again = self.train(case, f"{precision}-again", "--set", "memory.gelu=again")
+                if precision == "fp32":
+                    self.assert_equal_runs(kept, again)
+                self.assert_near(kept, again, TOLERANCE[precision])
+                self.assertLess(read_summary(again)["planned_bytes"]["activations"],
+                                read_summary(kept)["planned_bytes"]["activations"])
+                for choice in ("full", "selective"):
+                    run = self.train(case, f"{precision}-{choice}", "--set", "memory.gelu=again",
+                                     "--set", f"memory.recompute={choice}")
+                    self.assert_equal_runs(again, run)
+
     def test_one_pass_a_step_is_accumulation_too(self):
-        whole = self.train(on_gpu(WIDE_GPT2, train={"batch": 6, "micro_batch": 6}), "whole")
+        whole = self.train(on_gpu(WIDE_GPT2, train=ONE_PASS), "whole")
         parts = self.train(on_gpu(WIDE_GPT2, train={"batch": 6, "micro_batch": 2}), "parts")
         self.assert_near(whole, parts, 1e-5)
 
@@ -66,7 +85,7 @@ class OnOneGpu(TandemTest):
         for name in ("wide-gpt2", "wide-llama"):
             with self.subTest(model=name):
                 case = on_gpu(MODELS[name], precision="bf16",
-                              train={"steps": 50, "lr": 5e-4, "batch": 6, "micro_batch": 6})
+                              train={"steps": 50, "lr": 5e-4, **ONE_PASS})
                 wide = self.train(case, f"{name}-32")
                 narrow = self.train(case, f"{name}-16", "--set", "memory.gradients=bf16")
                 self.assert_near(wide, narrow, 1e-2)
@@ -135,6 +154,15 @@ class OnOneGpu(TandemTest):
         self.assertGreater(json.loads(self.tandem("bench", path, "--steps", 2, "--json").out)["library_bytes"], 0)
         self.assertRegex(self.tandem("profile", path, "--steps", 1).out, r"memory: .* of the GPU's .*\nlibraries: ")
         self.assertRegex(self.tandem("plan", path).out, rf"on the device\s+{planned}\b")
+
+
+    def test_gradients_of_a_single_pass_take_no_memory_of_their_own(self):
+        path = self.write_config(on_gpu(WIDE_GPT2, precision="bf16", train=ONE_PASS))
+        plan = json.loads(self.tandem("plan", path, "--json").out)
+        self.assertEqual(plan["planned_bytes"]["gradients"], 0)
+        self.assertGreater(plan["gradients_in_activations"], 0)
+        bench = json.loads(self.tandem("bench", path, "--steps", 2, "--json").out)
+        self.assertEqual(bench["planned"], bench["allocated"])
 
 
 if __name__ == "__main__":

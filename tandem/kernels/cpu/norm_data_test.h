@@ -74,6 +74,15 @@ struct NormData {
   HostTensor a, b, gamma, beta, dy, dres, acc_dgamma, acc_dbeta;
 };
 
+// The same call of a gradient, which also gives the norm's output.
+inline Call with_again(Call call, const NormData& data) {
+  if (call.op == Op::LayerNormGrad) call.in.insert(call.in.begin() + 7, data.beta);
+  call.out.push_back(data.row_type());
+  call.shares.push_back(-1);
+  call.attrs.set("again", int64_t{1});
+  return call;
+}
+
 // A row of one element has no spread: rstd is 1 / sqrt(eps), which magnifies every rounding.
 inline double slack_of(const NormData& data) {
   const double ulp = is_half(data.storage) ? relative_tolerance(data.storage) : 0;

@@ -81,5 +81,20 @@ TEST(FusedNormGrads, GiveTheBitsOfGradThenAdd) {
   });
 }
 
+TEST(RefNormGrads, GiveTheNormsOutputAgain) {
+  for (const DType storage : kStorage) {
+    const NormData data(storage, 9, 31);
+    for (const bool with_dres : {false, true}) {
+      for (const Call& call : {data.layer_norm_grad(with_dres), data.rms_norm_grad(with_dres)}) {
+        const bool layer = call.op == Op::LayerNormGrad;
+        auto again = run_reference(with_again(call, data));
+        EXPECT_EQ(again.back(), run_reference(layer ? data.layer_norm(data.a) : data.rms_norm(data.a))[0]);
+        again.pop_back();
+        EXPECT_EQ(again, run_reference(call));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::cpu

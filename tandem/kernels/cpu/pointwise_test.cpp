@@ -95,6 +95,24 @@ TEST(Swiglu, MatchesReferenceOverRaggedShapes) {
   });
 }
 
+TEST(Swiglu, ItsGradientGivesTheForwardsBitsAgain) {
+  for (const DType storage : kStorage) {
+    const HostTensor gate_up = random_tensor(storage, {33, 2 * 31}, 1, 3);
+    const HostTensor dy = random_tensor(storage, {33, 31}, 2);
+    const Call forward{Op::Swiglu, {gate_up}, {dy.type}, {-1}, {}};
+    const Call plain{Op::SwigluGrad, {dy, gate_up}, {gate_up.type}, {-1}, {}};
+    for (const bool in_place : {false, true}) {
+      const std::vector<int> shares = in_place ? std::vector<int>{1, 0} : std::vector<int>{-1, -1};
+      const Call again{Op::SwigluGrad, {dy, gate_up}, {gate_up.type, dy.type}, shares, {{"again", 1}}};
+      EXPECT_EQ(run_fast(again)[1], run_fast(forward)[0]);
+      EXPECT_EQ(run_fast(again)[0], run_fast(plain)[0]);
+      const auto reference = run(reference_kernel(Op::SwigluGrad), again, pool_of(1));
+      EXPECT_EQ(reference[1], run(reference_kernel(Op::Swiglu), forward, pool_of(1))[0]);
+      EXPECT_EQ(reference[0], run(reference_kernel(Op::SwigluGrad), plain, pool_of(1))[0]);
+    }
+  }
+}
+
 TEST(Swiglu, SaturatesWithoutNan) {
   for_each_target([] {
     Call call{Op::Swiglu, {HostTensor(DType::F32, {1, 4})}, {{DType::F32, {1, 2}}}, {-1}, {}};

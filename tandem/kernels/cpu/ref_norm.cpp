@@ -1,5 +1,6 @@
 // Reference LayerNorm and RMSNorm, alone or after a residual add. Both normalise a row: x_hat =
-// (x - mean) * rstd, where RMSNorm's mean is 0.
+// (x - mean) * rstd, where RMSNorm's mean is 0. The statistics are those that are stored, so that the
+// gradient, which reads them, can give y again.
 #include "tandem/kernels/cpu/ref_tensor.h"
 
 namespace tandem::cpu::ref {
@@ -17,6 +18,10 @@ RowStats row_stats(const TensorArg& x, int64_t row, bool centred, double eps) {
   return {mean, 1 / std::sqrt(square / static_cast<double>(cols) + eps)};
 }
 
+double output(double x_hat, const TensorArg& gamma, const TensorArg& beta, int64_t i) {
+  return x_hat * get(gamma, i) + (beta.data != nullptr ? get(beta, i) : 0);
+}
+
 // Arguments of any of the four forward ops; beta and mean have no data for RMSNorm.
 struct Forward {
   TensorArg x, gamma, beta, y, mean, rstd;
@@ -26,13 +31,14 @@ void normalise(const Forward& f, double eps) {
   const int64_t rows = f.x.type.shape.rows(), cols = f.x.type.shape.last();
   const bool centred = f.beta.data != nullptr;
   for (int64_t row = 0; row < rows; ++row) {
-    const auto [mean, rstd] = row_stats(f.x, row, centred, eps);
+    const RowStats stats = row_stats(f.x, row, centred, eps);
+    if (centred) set(f.mean, row, stats.mean);
+    set(f.rstd, row, stats.rstd);
+    const double mean = centred ? get(f.mean, row) : 0, rstd = get(f.rstd, row);
     for (int64_t i = 0; i < cols; ++i) {
-      const double shift = centred ? get(f.beta, i) : 0;
-      set(f.y, row * cols + i, (get(f.x, row * cols + i) - mean) * rstd * get(f.gamma, i) + shift);
+      const double x_hat = (get(f.x, row * cols + i) - mean) * rstd;
+      set(f.y, row * cols + i, output(x_hat, f.gamma, f.beta, i));
     }
-    if (centred) set(f.mean, row, mean);
-    set(f.rstd, row, rstd);
   }
 }
 
@@ -65,6 +71,7 @@ void run_add_rms_norm(const KernelArgs& args, Stream&) {
 struct Backward {
   TensorArg dy, x, gamma, mean, rstd, dres, dx, dgamma, dbeta;
   TensorArg dx_sums;  // none without {sums}
+  TensorArg beta, y;  // none without {again}; no beta for RMSNorm
 };
 
 // With g = dy * gamma: dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)), without mean(g) for RMSNorm.
@@ -91,6 +98,7 @@ void normalise_grad(const Backward& b) {
       const auto c = static_cast<size_t>(i);
       const double residual = b.dres.data != nullptr ? get(b.dres, row * cols + i) : 0;
       set(b.dx, row * cols + i, rstd * (g[c] - mean_g - x_hat[c] * mean_gx) + residual);
+      if (b.y.data != nullptr) set(b.y, row * cols + i, output(x_hat[c], b.gamma, b.beta, i));
     }
   }
   for (int64_t i = 0; i < cols; ++i) {
@@ -103,9 +111,14 @@ void normalise_grad(const Backward& b) {
   }
 }
 
-// Behind `fixed` inputs: [dres] [acc_bias], the latter where {sums} says so.
+// Behind `fixed` inputs: [beta] [dres] [acc_bias], the first where {again} and the last where {sums} says so.
 void add_optional(Backward& b, const KernelArgs& args, size_t fixed) {
   const bool sums = args.attrs.integer_or("sums", 0) != 0;
+  if (args.attrs.integer_or("again", 0) != 0) {
+    const bool centred = b.dbeta.data != nullptr;
+    b.y = args.out[centred ? 3 : 2];
+    if (centred) b.beta = args.in[fixed++];
+  }
   if (args.in.size() > fixed + (sums ? 1 : 0)) b.dres = args.in[fixed];
   if (!sums) return;
   b.dx_sums = args.out.back();
@@ -114,15 +127,16 @@ void add_optional(Backward& b, const KernelArgs& args, size_t fixed) {
 
 void run_layer_norm_grad(const KernelArgs& args, Stream&) {
   begin_accumulators(args, {1, 2});
-  Backward b{args.in[0], args.in[1],  args.in[2],  args.in[3],  args.in[4],
-             {},         args.out[0], args.out[1], args.out[2], {}};
+  Backward b{args.in[0],  args.in[1],  args.in[2],  args.in[3], args.in[4], {},
+             args.out[0], args.out[1], args.out[2], {},         {},         {}};
   add_optional(b, args, 7);
   normalise_grad(b);
 }
 
 void run_rms_norm_grad(const KernelArgs& args, Stream&) {
   begin_accumulators(args, {1});
-  Backward b{args.in[0], args.in[1], args.in[2], {}, args.in[3], {}, args.out[0], args.out[1], {}, {}};
+  Backward b{args.in[0],  args.in[1],  args.in[2], {}, args.in[3], {},
+             args.out[0], args.out[1], {},         {}, {},         {}};
   add_optional(b, args, 5);
   normalise_grad(b);
 }

@@ -51,14 +51,17 @@ void run_swiglu(const KernelArgs& args, Stream&) {
   }
 }
 
+// dgate_up may be gate_up, and y may be dy: an element is read before it is written.
 void run_swiglu_grad(const KernelArgs& args, Stream&) {
   const TensorArg &dy = args.in[0], &gate_up = args.in[1], &dgate_up = args.out[0];
+  const bool again = args.out.size() > 1;
   const int64_t cols = dy.type.shape.last();
   for (int64_t i = 0; i < dy.elems(); ++i) {
     const int64_t at = i / cols * 2 * cols + i % cols;
-    const double gate = get(gate_up, at), up = get(gate_up, at + cols), s = sigmoid(gate);
-    set(dgate_up, at, get(dy, i) * up * s * (1 + gate * (1 - s)));
-    set(dgate_up, at + cols, get(dy, i) * gate * s);
+    const double gate = get(gate_up, at), up = get(gate_up, at + cols), s = sigmoid(gate), d = get(dy, i);
+    set(dgate_up, at, d * up * s * (1 + gate * (1 - s)));
+    set(dgate_up, at + cols, d * gate * s);
+    if (again) set(args.out[1], i, gate * s * up);
   }
 }
 

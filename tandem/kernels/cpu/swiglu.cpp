@@ -40,13 +40,15 @@ void run_swiglu(const KernelArgs& args, Stream& stream) {
   });
 }
 
-// With s = sigmoid(g): d silu / dg = s + g s (1 - s).
+// With s = sigmoid(g): d silu / dg = s + g s (1 - s). dgate_up may be gate_up, and y, where it is given
+// again, dy.
 void run_swiglu_grad(const KernelArgs& args, Stream& stream) {
   const int64_t width = args.in[0].type.shape.last();
   cpu::with_storage(args.in[0].type.dtype, [&]<typename S>(S) {
     const S* dy = args.in[0].as<S>();
     const S* gate_up = args.in[1].as<S>();
     S* dgate_up = args.out[0].as<S>();
+    S* y = args.out.size() > 1 ? args.out[1].as<S>() : nullptr;
     cpu::for_row_groups(stream.pool(), args.in[0].type.shape.rows(), width,
                         [&](int64_t begin, int64_t end, int) {
                           const FloatTag d;
@@ -65,6 +67,7 @@ void run_swiglu_grad(const KernelArgs& args, Stream& stream) {
                               const auto slope = hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0f), s), s);
                               store_float(d, hn::Mul(hn::Mul(grad, u), slope), dgate + i, part);
                               store_float(d, hn::Mul(grad, silu), dup + i, part);
+                              if (y != nullptr) store_float(d, hn::Mul(silu, u), y + row * width + i, part);
                             });
                           }
                         });

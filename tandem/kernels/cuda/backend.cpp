@@ -45,7 +45,8 @@ Backend make_backend(KernelRegistry host) {
                   .even_chunks = true,
                   .gelu_of_product = true,
                   .gelu_grad = true,
-                  .bias_sums = true};
+                  .bias_sums = true,
+                  .outputs_again = true};
   backend.has_fp8 = found.empty() || found.front().major * 10 + found.front().minor >= 89;
   backend.overwrites_gradients = true;
   // Where there is none, a plan is made for a GPU that is large enough.

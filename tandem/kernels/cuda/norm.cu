@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps) norm_in_registers(const NormCa
 #pragma unroll
     for (int i = 0; i < kSize; ++i) {
       const float x_hat = (x[p][i] - mean) * rstd;
-      y.value[i] = from_float<T>(fmaf(x_hat, to_float(gamma.value[i]), to_float(beta.value[i])));
+      y.value[i] = from_float<T>(norm_output(x_hat, to_float(gamma.value[i]), to_float(beta.value[i])));
     }
     store_pack(call.y + begin + column(p), y);
   }
@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(kAnyWidthThreads) norm_any_width(const NormCal
   const float rstd = rsqrtf(squares[0] * call.inv_width + call.eps);
   for (int i = first; i < call.width; i += kAnyWidthThreads) {
     const float shift = centred ? to_float(call.beta[i]) : 0.0f;
-    call.y[begin + i] = from_float<T>(fmaf((to_float(x[i]) - mean) * rstd, to_float(call.gamma[i]), shift));
+    const float x_hat = (to_float(x[i]) - mean) * rstd;
+    call.y[begin + i] = from_float<T>(norm_output(x_hat, to_float(call.gamma[i]), shift));
   }
   if (first == 0) {
     if (centred) call.mean[row] = mean;

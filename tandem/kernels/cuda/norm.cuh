@@ -40,6 +40,11 @@ __device__ __forceinline__ void row_sums(float (&values)[kValues], float (&scrat
   }
 }
 
+// A norm's output, which its gradient gives again with the same bits: a sum that no compiler fuses otherwise.
+__device__ __forceinline__ float norm_output(float x_hat, float gamma, float beta) {
+  return fmaf(x_hat, gamma, beta);
+}
+
 // Whether all rows of `width` elements T from these addresses on (null: none) are whole, aligned packs.
 template <typename T>
 bool rows_are_packs(int64_t width, std::initializer_list<const void*> addresses) {

@@ -67,6 +67,10 @@ __global__ void __launch_bounds__(kAnyWidthThreads) input_grad_any_width(const N
   const float mean_g = call.mean != nullptr ? sums[1] * call.inv_width : 0.0f;
   for (int i = first; i < call.width; i += kAnyWidthThreads) {
     T dx = from_float<T>(input_gradient(g(i), x_hat(i), mean_g, mean_gx, rstd));
+    if (call.y != nullptr) {
+      const float beta = call.beta != nullptr ? to_float(call.beta[i]) : 0.0f;
+      call.y[begin + i] = from_float<T>(norm_output(x_hat(i), to_float(call.gamma[i]), beta));
+    }
     if (call.dres != nullptr) dx = from_float<T>(to_float(dx) + to_float(call.dres[begin + i]));
     call.dx[begin + i] = dx;
   }
@@ -165,7 +169,8 @@ void launch_any_width(const NormGradCall<T>& call, int blocks, int num_sums, boo
 template <typename T>
 void launch(const NormGradCall<T>& call, const RowPlan& plan, const ColumnGrads& grads, cudaStream_t queue) {
   const bool sum_dx = grads.count == (call.mean != nullptr ? 3 : 2);
-  if (plan.teams == 0 || !rows_are_packs<T>(call.width, {call.dy, call.x, call.gamma, call.dres, call.dx})) {
+  if (plan.teams == 0 ||
+      !rows_are_packs<T>(call.width, {call.dy, call.x, call.gamma, call.dres, call.dx, call.y, call.beta})) {
     launch_any_width(call, plan.blocks, grads.count, sum_dx, queue);
   } else if (plan.row_warps <= Rows::kBlockWarps) {
     launch_tuned<T, Rows>(call, plan, sum_dx, queue);
@@ -178,25 +183,41 @@ void launch(const NormGradCall<T>& call, const RowPlan& plan, const ColumnGrads&
   check_launch("norm_grad");
 }
 
-// dy, x, gamma [, mean], rstd, acc_dgamma [, acc_dbeta] [, dres] [, acc_bias] -> dx, dgamma! [, dbeta!] [,
-// acc_bias!]
+// What a call has beyond dy, x, gamma [, mean], rstd, acc_dgamma [, acc_dbeta] -> dx, dgamma! [, dbeta!]:
+// [, beta] [, dres] [, acc_bias] -> [, y] [, acc_bias!].
+template <bool kCentred>
+struct Optional {
+  static constexpr size_t kFixed = kCentred ? 7 : 5, kOut = kCentred ? 3 : 2;
+  explicit Optional(const Attrs& attrs)
+      : sums(attrs.integer_or("sums", 0) != 0 ? 1 : 0), again(attrs.integer_or("again", 0) != 0 ? 1 : 0) {}
+  size_t betas() const { return kCentred ? again : 0; }
+  size_t dres() const { return kFixed + betas(); }  // where it is, if it is there
+
+  size_t sums, again;
+};
+
 template <bool kCentred>
 void run_norm_grad(const KernelArgs& args, Stream& stream) {
-  constexpr size_t kRstd = kCentred ? 4 : 3, kDres = kRstd + (kCentred ? 3 : 2);
+  using Options = Optional<kCentred>;
+  constexpr size_t kRstd = kCentred ? 4 : 3, kFixed = Options::kFixed, kOut = Options::kOut;
+  const Options options(args.attrs);
+  const size_t dres = options.dres();
   const TensorType& dy = args.in[0].type;
-  const bool sums = args.attrs.integer_or("sums", 0) != 0;
   const int width = static_cast<int>(dy.shape.last());
   ColumnGrads grads{.to = {}, .count = 0, .width = width, .fresh = args.attrs.integer_or("fresh", 0) != 0};
-  for (const TensorArg& acc : args.out.subspan(1)) grads.to[grads.count++] = acc.as<float>();
+  for (const TensorArg& acc : args.out.subspan(1, kOut - 1)) grads.to[grads.count++] = acc.as<float>();
+  if (options.sums != 0) grads.to[grads.count++] = args.out.back().as<float>();
   for_storage(dy.dtype, [&]<typename T>(T*) {
     const NormGradCall<T> call{
         .dy = args.in[0].as<T>(),
         .x = args.in[1].as<T>(),
         .gamma = args.in[2].as<T>(),
-        .dres = args.in.size() > kDres + (sums ? 1 : 0) ? args.in[kDres].as<T>() : nullptr,
+        .dres = args.in.size() > options.dres() + options.sums ? args.in[dres].as<T>() : nullptr,
         .mean = kCentred ? args.in[3].as<float>() : nullptr,
         .rstd = args.in[kRstd].as<float>(),
         .dx = args.out[0].as<T>(),
+        .y = options.again != 0 ? args.out[kOut].as<T>() : nullptr,
+        .beta = options.betas() != 0 ? args.in[kFixed].as<T>() : nullptr,
         .partials = reinterpret_cast<float*>(args.workspace.data()),
         .rows = static_cast<int>(dy.shape.rows()),
         .width = width,
@@ -206,21 +227,26 @@ void run_norm_grad(const KernelArgs& args, Stream& stream) {
 }
 
 size_t norm_grad_workspace(const CallSignature& call, int) {
-  const int64_t sums = static_cast<int64_t>(call.out.size()) - 1;
+  const int64_t sums = static_cast<int64_t>(call.out.size()) - 1 - call.attrs->integer_or("again", 0);
   return sizeof(float) * static_cast<size_t>(plan_of(call.in[0]).blocks * sums * call.in[0].shape.last());
 }
 
 template <bool kCentred>
 bool supports_norm_grad(const CallSignature& call) {
-  constexpr size_t kDres = kCentred ? 7 : 5, kOut = kCentred ? 3 : 2;
-  const size_t sums = call.attrs->integer_or("sums", 0) != 0 ? 1 : 0;
-  const size_t fixed = call.in.size() - sums;  // with dres, where there is one
-  if (fixed < kDres || fixed > kDres + 1 || call.out.size() != kOut + sums) return false;
+  using Options = Optional<kCentred>;
+  constexpr size_t kFixed = Options::kFixed, kOut = Options::kOut;
+  const Options options(*call.attrs);
+  const size_t rows = call.in.size() - options.sums;  // with beta and dres, where there are any
+  if (rows < options.dres() || rows > options.dres() + 1 ||
+      call.out.size() != kOut + options.again + options.sums)
+    return false;
   const DType storage = call.in[0].dtype;
   return is_storage(storage) && all_of_type(storage, call.in, 0, 3) &&
-         all_of_type(DType::F32, call.in, 3, kDres) && all_of_type(storage, call.in, kDres, fixed) &&
-         all_of_type(DType::F32, call.in, fixed, call.in.size()) && all_of_type(storage, call.out, 0, 1) &&
-         all_of_type(DType::F32, call.out, 1, call.out.size());
+         all_of_type(DType::F32, call.in, 3, kFixed) && all_of_type(storage, call.in, kFixed, rows) &&
+         all_of_type(DType::F32, call.in, rows, call.in.size()) && all_of_type(storage, call.out, 0, 1) &&
+         all_of_type(DType::F32, call.out, 1, kOut) &&
+         all_of_type(storage, call.out, kOut, kOut + options.again) &&
+         all_of_type(DType::F32, call.out, kOut + options.again, call.out.size());
 }
 
 }  // namespace

@@ -21,6 +21,8 @@ struct NormGradCall {
   const float* mean;  // null for RmsNorm
   const float* rstd;
   T* dx;            // may be dy, x or dres
+  T* y;             // the norm's output, given again; may be null
+  const T* beta;    // with y; null for RmsNorm
   float* partials;  // [blocks][dgamma [, dbeta] [, sum of dx]][width]
   int rows;
   int width;
@@ -54,6 +56,20 @@ __device__ __forceinline__ Pack<T> round_pack(const float (&values)[Pack<T>::kSi
     }
   }
   return pack;
+}
+
+// A pack of the norm's own output. Beta is read here and not kept: registers are dear, and it is in the cache.
+template <typename T>
+__device__ __forceinline__ void give_again(const NormGradCall<T>& call, int row, int column, const Pack<T>& x,
+                                           const Pack<T>& gamma, float mean, float rstd) {
+  const Pack<T> beta = call.beta != nullptr ? load_pack(call.beta + column) : Pack<T>{};
+  float values[Pack<T>::kSize];
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i) {
+    const float x_hat = (to_float(x.value[i]) - mean) * rstd;
+    values[i] = norm_output(x_hat, to_float(gamma.value[i]), to_float(beta.value[i]));
+  }
+  store_pack(call.y + static_cast<int64_t>(row) * call.width + column, round_pack<T>(values));
 }
 
 // How the rows are laid over the GPU.
@@ -164,6 +180,7 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
         values[i] = input_gradient(g, x_hat, mean_g, mean_gx, rstd);
       }
       Pack<T> dx = round_pack<T>(values);
+      if (call.y != nullptr) give_again(call, row, column(p), x, gamma[p], mean, rstd);
       if (call.dres != nullptr) {
         const Pack<T> dres = *slot(stage, 2, p);
 #pragma unroll

@@ -25,6 +25,8 @@ Call with_sums(Call call, const HostTensor& acc_bias) {
   return call;
 }
 
+using cpu::with_again;
+
 // The sums of dx are of what is stored: they differ by the rounding of every row.
 void expect_gradients_match(const NormData& data, double slack) {
   const double sums_slack = slack + (is_half(data.storage) ? 0.02 : 1e-5) * static_cast<double>(data.rows);
@@ -33,6 +35,8 @@ void expect_gradients_match(const NormData& data, double slack) {
     expect_as_reference(data.rms_norm_grad(with_dres), slack);
     expect_as_reference(with_sums(data.layer_norm_grad(with_dres), data.acc_dbeta), sums_slack);
     expect_as_reference(with_sums(data.rms_norm_grad(with_dres), data.acc_dbeta), sums_slack);
+    expect_as_reference(with_again(data.layer_norm_grad(with_dres), data), slack);
+    expect_as_reference(with_again(data.rms_norm_grad(with_dres), data), slack);
   }
 }
 
@@ -131,6 +135,37 @@ TEST(CudaNormGrads, OverwriteFreshAccumulators) {
     for (Call call : {data.layer_norm_grad(true), data.rms_norm_grad(false)}) {
       call.attrs = {{"fresh", 1}};
       expect_as_reference(call, 2 * slack_of(data));
+    }
+  }
+}
+
+// With the statistics of the same device, in every combination, and without a change to what else they give.
+TEST(CudaNormGrads, GiveTheNormsOutputAgain) {
+  TANDEM_NEEDS_GPU();
+  for (const DType storage : kStorage) {
+    for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{
+             {700, 5}, {700, 64}, {41, 768}, {9, 1600}, {9, 2048}, {3, 8200}, {2, 20001}}) {
+      SCOPED_TRACE(fmt::format("{} [{}, {}]", dtype_name(storage), rows, width));
+      const NormData data(storage, rows, width);
+      const auto layer = run_on_gpu(data.layer_norm(data.a)), rms = run_on_gpu(data.rms_norm(data.a));
+      for (const int options : {0, 1, 2, 3}) {
+        const bool with_dres = options % 2 != 0, sums = options / 2 != 0;
+        Call calls[] = {data.layer_norm_grad(with_dres), data.rms_norm_grad(with_dres)};
+        calls[0].in[3] = layer[1], calls[0].in[4] = layer[2];
+        calls[1].in[3] = rms[1];
+        for (Call& call : calls) {
+          const size_t y = call.out.size();  // behind the norm's own, before the sums
+          Call again = with_again(call, data);
+          if (sums) {
+            call = with_sums(call, data.acc_dbeta);
+            again = with_sums(again, data.acc_dbeta);
+          }
+          auto found = run_on_gpu(again);
+          EXPECT_EQ(found[y], call.op == Op::LayerNormGrad ? layer[0] : rms[0]);
+          found.erase(found.begin() + static_cast<ptrdiff_t>(y));
+          EXPECT_EQ(found, run_on_gpu(call));
+        }
+      }
     }
   }
 }

@@ -1,0 +1,140 @@
+// What saves memory changes no bits: gradients that lie where activations lay, outputs that gradient ops give
+// again, and gelu made again. A few steps on the reference kernels, with and without.
+#include <gtest/gtest.h>
+
+#include "tandem/base/digest.h"
+#include "tandem/base/rng.h"
+#include "tandem/compile/update_graph.h"
+#include "tandem/kernels/cpu/register.h"
+#include "tandem/models/model.h"
+#include "tandem/runtime/session.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kSteps = 3;
+constexpr int64_t kBatch = 3;
+
+struct Saving {
+  bool overwrite_gradients = false;
+  bool outputs_again = false;
+  bool gelu_again = false;
+};
+
+struct Outcome {
+  std::vector<double> figures;  // loss, norm and loss of evaluation of each step
+  std::vector<std::string> state;
+  ArenaSizes sizes{};
+};
+
+ModelConfig small(Family family) {
+  ModelConfig config;
+  config.family = family;
+  config.layers = 2;
+  config.width = 16;
+  config.heads = 2;
+  config.kv_heads = family == Family::Llama ? 1 : 2;
+  config.context = 12;
+  config.vocab = 40;
+  config.tied = true;
+  return config;
+}
+
+void write_ids(Session& session, const Executable& pass, std::string_view name, uint64_t seed,
+               const ModelConfig& model) {
+  std::vector<int32_t> ids(static_cast<size_t>(kBatch * model.context));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(mix_bits(seed * 1000 + i) % static_cast<uint64_t>(model.vocab));
+  session.write(pass, name, std::as_bytes(std::span(ids)));
+}
+
+template <typename T>
+T first(std::span<const std::byte> bytes) {
+  return *reinterpret_cast<const T*>(bytes.data());
+}
+
+Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& saving) {
+  const KernelRegistry registry = cpu::reference_kernels();
+  ThreadPool pool(2);
+  const ModelConfig model = small(family);
+  CompileOptions options;
+  options.precision = {.storage = storage};
+  options.recompute = {kind, 2};
+  options.fuse.bias_sums = true;
+  options.fuse.outputs_again = saving.outputs_again;
+  options.fuse.gelu_again = saving.gelu_again;
+  options.overwrite_gradients = saving.overwrite_gradients;
+  options.choose = choose_from(registry, pool.num_threads());
+  Session session(compile_step(build_model(model, kBatch), options), registry, pool);
+  session.initialize(5);
+  const Executable &pass = session.step().pass, &update = session.step().update, &eval = session.step().eval;
+  Outcome run;
+  for (int step = 0; step < kSteps; ++step) {
+    write_ids(session, pass, "tokens", 2 * static_cast<uint64_t>(step), model);
+    write_ids(session, pass, "targets", 2 * static_cast<uint64_t>(step) + 1, model);
+    const float scale = 1.0f / static_cast<float>(kBatch * model.context);
+    session.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
+    session.run_pass();
+    run.figures.push_back(first<double>(session.read(pass, "stats")));
+    const float hyper[kHyperSlots] = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, static_cast<float>(step + 1), 1, 1};
+    const double stats[kNumStats] = {};
+    session.write(update, "hyper", std::as_bytes(std::span(hyper)));
+    session.write(update, "stats", std::as_bytes(std::span(stats)));
+    session.run_update();
+    run.figures.push_back(first<double>(session.read(update, "norm")));
+    write_ids(session, eval, "tokens", 7, model);
+    write_ids(session, eval, "targets", 8, model);
+    session.run_eval();  // it may use all activations' memory, gradients' too
+    run.figures.push_back(first<double>(session.read(eval, "stats")));
+  }
+  for (const Persistent& item : session.step().persistents) {
+    if (item.saved) run.state.push_back(item.name + " " + digest_hex(session.buffer(item)));
+  }
+  run.sizes = session.step().sizes;
+  for (int i = 0; i < kNumArenas; ++i)
+    EXPECT_EQ(session.allocated_bytes(static_cast<Arena>(i)), run.sizes[static_cast<size_t>(i)]);
+  return run;
+}
+
+class MemoryNumericTest : public testing::TestWithParam<std::tuple<Family, DType, RecomputeKind>> {
+ protected:
+  Outcome train(const Saving& saving) const {
+    const auto& [family, storage, kind] = GetParam();
+    return tandem::train(family, storage, kind, saving);
+  }
+  static int64_t bytes(const Outcome& run, Arena arena) { return run.sizes[static_cast<size_t>(arena)]; }
+};
+
+TEST_P(MemoryNumericTest, GradientsAmongTheActivationsGiveTheSameBits) {
+  const Outcome plain = train({}), saving = train({.overwrite_gradients = true});
+  EXPECT_EQ(saving.figures, plain.figures);
+  EXPECT_EQ(saving.state, plain.state);
+  EXPECT_GT(bytes(plain, Arena::Gradients), 0);
+  EXPECT_EQ(bytes(saving, Arena::Gradients), 0);
+  EXPECT_LT(total_bytes(saving.sizes), total_bytes(plain.sizes));
+}
+
+TEST_P(MemoryNumericTest, OutputsThatAreGivenAgainGiveTheSameBits) {
+  for (const bool overwrite : {false, true}) {
+    const Outcome plain = train({.overwrite_gradients = overwrite});
+    const Outcome saving = train({.overwrite_gradients = overwrite, .outputs_again = true});
+    EXPECT_EQ(saving.figures, plain.figures);
+    EXPECT_EQ(saving.state, plain.state);
+  }
+}
+
+TEST_P(MemoryNumericTest, GeluThatIsMadeAgainGivesTheSameBits) {
+  const Outcome plain = train({.overwrite_gradients = true, .outputs_again = true});
+  const Outcome saving = train({.overwrite_gradients = true, .outputs_again = true, .gelu_again = true});
+  EXPECT_EQ(saving.figures, plain.figures);
+  EXPECT_EQ(saving.state, plain.state);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MemoryNumericTest,
+                         testing::Combine(testing::Values(Family::Gpt2, Family::Llama),
+                                          testing::Values(DType::F32, DType::BF16),
+                                          testing::Values(RecomputeKind::None, RecomputeKind::Selective,
+                                                          RecomputeKind::Every, RecomputeKind::Full)));
+
+}  // namespace
+}  // namespace tandem
