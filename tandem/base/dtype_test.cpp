@@ -50,7 +50,7 @@ TEST(Half, RoundsOverflowsAndUnderflowsAsIeeeSays) {
 }
 
 TEST(DType, NamesParseBack) {
-  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::I16, DType::U8}) {
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
   }
   EXPECT_THROW(parse_dtype("float"), ConfigError);

@@ -101,6 +101,7 @@ TANDEM_INLINE void sum_into(std::span<const std::byte* const> parts, std::byte* 
     case DType::BF16: return sum_typed<Part, BFloat16>(parts, dst, num_elems, accumulate);
     case DType::F16: return sum_typed<Part, Half>(parts, dst, num_elems, accumulate);
     case DType::I32:
+    case DType::I16:
     case DType::U8: break;
   }
   fail_check(__FILE__, __LINE__, "dst_dtype", "a sum of floats goes into a float type");
@@ -114,9 +115,10 @@ TANDEM_INLINE void sum_any(std::span<const std::byte* const> parts, DType part_d
     case DType::BF16: return sum_into<BFloat16>(parts, dst, dst_dtype, num_elems, accumulate);
     case DType::F16: return sum_into<Half>(parts, dst, dst_dtype, num_elems, accumulate);
     case DType::I32: return sum_typed<int32_t, int32_t>(parts, dst, num_elems, accumulate);
+    case DType::I16:
     case DType::U8: break;
   }
-  fail_check(__FILE__, __LINE__, "part_dtype", "u8 has no sum");
+  fail_check(__FILE__, __LINE__, "part_dtype", "i16 and u8 have no sum");
 }
 
 #if defined(__x86_64__)
