@@ -44,7 +44,8 @@ void read_targets(const Manifest& manifest, std::span<const TensorTarget> target
   const Entries entries = entries_of(manifest);
   std::vector<BoxRead> reads;
   for (const TensorTarget& target : targets) {
-    if (!target.bytes.empty()) reads.push_back({entries.at(target.name), target.box, target.bytes});
+    if (!target.bytes.empty())
+      reads.push_back({entries.at(target.name), target.box, target.bytes, target.low});
   }
   read_boxes(manifest, reads, pool);
 }
@@ -86,7 +87,7 @@ void check_matches(const Manifest& manifest, std::span<const TensorTarget> targe
     check_entry(entries, target.name, target.dtype, target.shape, origin);
     TANDEM_CHECK(contains(whole_box(target.shape), target.box), "tensor '{}' of {}: {}", target.name,
                  to_string(target.shape), to_string(target.box));
-    TANDEM_CHECK(target.num_bytes() == static_cast<int64_t>(target.bytes.size()), "tensor '{}'", target.name);
+    TANDEM_CHECK(target.fits(), "tensor '{}'", target.name);
     TANDEM_CHECK(model.empty() || known.contains(target.name), "tensor '{}' is not of the model",
                  target.name);
     if (model.empty()) known.insert(target.name);

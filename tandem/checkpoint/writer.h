@@ -78,7 +78,7 @@ class CheckpointWriter {
     SaveGroup group;  // its token is of this save alone
     Part part;
     int64_t bytes = 0;
-    std::vector<std::span<const std::byte>> memory;  // what the file consists of
+    std::vector<TensorView> memory;  // what the file consists of
     double snapshot_s = 0;
   };
   void check_space(int64_t bytes, const std::string& name) const;
