@@ -15,7 +15,7 @@ struct PrecisionPolicy {
   DType storage = DType::F32;                        // weights and activations
   DType gradients = DType::F32;                      // accumulators
   DType block_gradients = DType::F32;                // of the matrices of blocks, where they are overwritten
-  bool masters() const { return is_half(storage); }  // an fp32 copy of the weights is what is trained
+  bool masters() const { return is_half(storage); }  // fp32 weights are what is trained
 };
 
 PrecisionPolicy precision_policy(Precision precision);
