@@ -21,7 +21,7 @@ size_t piece_bytes(const Persistent& buffer, const Piece& piece) {
   return static_cast<size_t>(piece.box.elems() * dtype_bytes(saved_dtype(buffer)));
 }
 
-// The piece in the buffer itself, or in the weights that belong to it.
+// Of the piece in the buffer itself, or in the weights that belong to it.
 int64_t piece_begin(const Slice& slice, const Piece& piece) {
   return piece.offset * dtype_bytes(slice.type.dtype);
 }
@@ -46,14 +46,12 @@ class LoadTargets {
       const std::span<std::byte> own = memory_of(buffer.slice);
       const std::span<std::byte> high = in_halves(buffer) ? memory_of(*buffer.weights) : own;
       for (const Piece& piece : buffer.pieces) {
-        TensorTarget target(piece.tensor, saved_dtype(buffer), piece.shape, piece.box,
-                            piece_of(buffer.slice, piece, own));
+        TensorTarget target{piece.tensor, saved_dtype(buffer), piece.shape, piece.box, {}};
         if (in_halves(buffer)) {
-          target.low = std::exchange(target.bytes, piece_of(*buffer.weights, piece, high));
-          note_apart(*buffer.weights, piece, target.bytes);
-          note_apart(buffer.slice, piece, target.low);
+          target.bytes = take(*buffer.weights, piece, high);
+          target.low = take(buffer.slice, piece, own);
         } else {
-          note_apart(buffer.slice, piece, target.bytes);
+          target.bytes = take(buffer.slice, piece, own);
         }
         list_.push_back(std::move(target));
       }
@@ -77,8 +75,10 @@ class LoadTargets {
     memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
     return {memory_.back().get(), size};
   }
-  void note_apart(const Slice& slice, const Piece& piece, std::span<const std::byte> bytes) {
+  std::span<std::byte> take(const Slice& slice, const Piece& piece, std::span<std::byte> memory) {
+    const std::span<std::byte> bytes = piece_of(slice, piece, memory);
     if (!session_.reaches(slice)) apart_.push_back({&slice, piece_begin(slice, piece), bytes});
+    return bytes;
   }
 
   Session& session_;
