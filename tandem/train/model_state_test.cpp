@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -11,6 +12,7 @@
 #include "tandem/config/load.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/metrics/fresh_directory.h"
+#include "tandem/models/model.h"
 #include "tandem/runtime/host_device.h"
 #include "tandem/runtime/initialize.h"
 #include "tandem/train/compile_config.h"
@@ -43,14 +45,15 @@ class Rank {
   }
   Session& session() { return session_; }
 
-  // Other values for all that is saved, weights and optimizer state alike.
+  // Other values for all that is saved, weights and optimizer state alike. Some lie half way between two bf16
+  // numbers.
   void scramble() {
     for (const Persistent& item : session_.step().persistents) {
       for (const Piece& piece : item.pieces) {
         if (!item.saved) continue;
         std::vector<float> values(static_cast<size_t>(piece.box.elems()));
         const Rng rng(7, hash_name(piece.tensor));
-        for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i);
+        for (size_t i = 0; i < values.size(); ++i) values[i] = i % 5 == 0 ? 1 + 0x1p-8f : rng.uniform(i);
         write(item.slice, piece, values);
         if (item.weights && item.slice.type.dtype == DType::I16) write(*item.weights, piece, values);
       }
@@ -176,6 +179,28 @@ TEST_P(ModelState, GoesThroughEveryPrecisionUnchanged) {
     restore(next.session(), saved);
     EXPECT_TRUE(by_name(state_views(next.session())) == expected) << precision;
     saved = save(next);
+  }
+}
+
+TEST(LoadWeights, RoundsThemAsATrainingSessionDoes) {
+  for (const char* precision : {"bf16", "fp16", "fp32"}) {
+    const FreshDirectory folder;
+    const Config config = tiny("", precision);
+    Rank trained(config, /*apart=*/false);
+    trained.scramble();
+    CheckpointMeta meta;
+    meta.step = 1;
+    CheckpointWriter(folder.path(), 0).save(meta, state_views(trained.session()).views);
+    const Backend backend = cpu::make_backend();
+    ThreadPool pool(2);
+    Session forward(compile_forward(build_model(config.model, config.train.micro_batch),
+                                    compile_options(config, backend), ForwardOutput::Loss),
+                    backend, pool);
+    load_weights(forward, read_manifest(folder.path() / checkpoint_name(1)));
+    for (const Persistent& item : forward.step().persistents) {
+      const auto expected = trained.session().buffer(*trained.session().step().find(item.name));
+      EXPECT_TRUE(std::ranges::equal(forward.buffer(item), expected)) << precision << " " << item.name;
+    }
   }
 }
 
