@@ -14,6 +14,7 @@ std::string_view dtype_name(DType dtype) {
     case DType::F16: return "f16";
     case DType::F64: return "f64";
     case DType::I32: return "i32";
+    case DType::I16: return "i16";
     case DType::U8: return "u8";
     case DType::F8E4M3: return "f8e4m3";
     case DType::F8E5M2: return "f8e5m2";
@@ -22,11 +23,11 @@ std::string_view dtype_name(DType dtype) {
 }
 
 DType parse_dtype(std::string_view name) {
-  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8, DType::F8E4M3,
-                      DType::F8E5M2}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::I16, DType::U8,
+                      DType::F8E4M3, DType::F8E5M2}) {
     if (dtype_name(dtype) == name) return dtype;
   }
-  throw ConfigError("dtype '{}': expected one of f32, bf16, f16, f64, i32, u8, f8e4m3, f8e5m2", name);
+  throw ConfigError("dtype '{}': expected one of f32, bf16, f16, f64, i32, i16, u8, f8e4m3, f8e5m2", name);
 }
 
 float to_float(Half x) {

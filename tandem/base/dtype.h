@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-enum class DType : uint8_t { F32, BF16, F16, F64, I32, U8, F8E4M3, F8E5M2 };
+enum class DType : uint8_t { F32, BF16, F16, F64, I32, I16, U8, F8E4M3, F8E5M2 };
 
 std::string_view dtype_name(DType dtype);  // "f32", "bf16", ...
 DType parse_dtype(std::string_view name);  // throws ConfigError on an unknown name
@@ -18,14 +18,17 @@ constexpr int64_t dtype_bytes(DType dtype) {
     case DType::F32:
     case DType::I32: return 4;
     case DType::BF16:
-    case DType::F16: return 2;
+    case DType::F16:
+    case DType::I16: return 2;
     case DType::U8:
     case DType::F8E4M3:
     case DType::F8E5M2: return 1;
   }
   return 0;
 }
-constexpr bool is_float(DType dtype) { return dtype != DType::I32 && dtype != DType::U8; }
+constexpr bool is_float(DType dtype) {
+  return dtype != DType::I32 && dtype != DType::I16 && dtype != DType::U8;
+}
 constexpr bool is_half(DType dtype) { return dtype == DType::BF16 || dtype == DType::F16; }
 constexpr bool is_fp8(DType dtype) { return dtype == DType::F8E4M3 || dtype == DType::F8E5M2; }
 

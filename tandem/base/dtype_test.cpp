@@ -75,8 +75,8 @@ TEST(Fp8, RoundsToEvenAndStopsAtTheLargest) {
 }
 
 TEST(DType, NamesParseBack) {
-  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::U8, DType::F8E4M3,
-                      DType::F8E5M2}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::I16, DType::U8,
+                      DType::F8E4M3, DType::F8E5M2}) {
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
   }
   EXPECT_THROW(parse_dtype("float"), ConfigError);

@@ -22,9 +22,8 @@ Part describe_part(int rank, std::span<const TensorView> views, std::vector<Shar
     const int64_t bytes = view.num_bytes();
     TANDEM_CHECK(contains(whole_box(view.shape), view.box), "tensor '{}' of {}: {}", view.name,
                  to_string(view.shape), to_string(view.box));
-    TANDEM_CHECK(bytes == static_cast<int64_t>(view.bytes.size()),
-                 "tensor '{}': {} of {} is {} bytes, given {}", view.name, to_string(view.box),
-                 dtype_name(view.dtype), bytes, view.bytes.size());
+    TANDEM_CHECK(view.fits(), "tensor '{}': {} of {} is {} bytes, given {} and {}", view.name,
+                 to_string(view.box), dtype_name(view.dtype), bytes, view.bytes.size(), view.low.size());
     const auto [found, is_new] = index.try_emplace(view.name, part.tensors.size());
     if (is_new) part.tensors.push_back({view.name, view.dtype, view.shape, {}, {}});
     TensorEntry& entry = part.tensors[found->second];

@@ -1,5 +1,6 @@
-// A rank's part of a logical tensor: which box of it, and where in memory its elements lie, row-major.
-// Saving takes views; loading fills targets, whatever boxes the checkpoint was written in.
+// A rank's part of a logical tensor: which box of it, and where in memory its elements lie, row-major: as
+// they are or, of an fp32 tensor, in halves (base/split_float.h). Saving takes views; loading fills targets,
+// whatever boxes the checkpoint was written in. Files know no halves.
 #pragma once
 
 #include <cstddef>
@@ -29,16 +30,28 @@ struct TensorPiece {
   DType dtype = DType::F32;
   Shape shape;  // of the whole tensor
   Box box;
-  std::span<Byte> bytes;  // of the box
+  std::span<Byte> bytes;  // of the box, or the high halves
+  std::span<Byte> low;    // the low halves; empty where `bytes` has all
 
   TensorPiece() = default;
-  TensorPiece(std::string tensor, DType type, Shape logical, Box part, std::span<Byte> memory)
-      : name(std::move(tensor)), dtype(type), shape(std::move(logical)), box(part), bytes(memory) {}
+  TensorPiece(std::string tensor, DType type, Shape logical, Box part, std::span<Byte> memory,
+              std::span<Byte> low_halves = {})
+      : name(std::move(tensor)),
+        dtype(type),
+        shape(std::move(logical)),
+        box(part),
+        bytes(memory),
+        low(low_halves) {}
   // The whole tensor.
   TensorPiece(std::string tensor, DType type, Shape logical, std::span<Byte> memory)
       : TensorPiece(std::move(tensor), type, logical, whole_box(logical), memory) {}
 
-  int64_t num_bytes() const { return box.elems() * dtype_bytes(dtype); }  // which bytes.size() must be
+  int64_t num_bytes() const { return box.elems() * dtype_bytes(dtype); }
+  bool in_halves() const { return !low.empty(); }
+  bool fits() const {  // its memory has num_bytes
+    return num_bytes() == static_cast<int64_t>(bytes.size() + low.size()) &&
+           (!in_halves() || (dtype == DType::F32 && bytes.size() == low.size()));
+  }
 };
 
 using TensorView = TensorPiece<const std::byte>;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tandem/base/error.h"
+#include "tandem/base/split_float.h"
 #include "tandem/base/thread_pool.h"
 #include "tandem/checkpoint/boxes.h"
 #include "tandem/checkpoint/running_digest.h"
@@ -99,7 +100,7 @@ bool wants(const Block& block, const BoxRead& read) {
 
 // Where the block can be read to without a copy, because it lies in one piece in the only destination.
 std::span<std::byte> direct_destination(const Block& block) {
-  if (block.reads.size() != 1 || block.reads[0]->dst.empty()) return {};
+  if (block.reads.size() != 1 || block.reads[0]->dst.empty() || !block.reads[0]->low.empty()) return {};
   std::span<std::byte> whole;
   for_each_run(block, *block.reads[0], [&](int64_t, int64_t dst, int64_t bytes) {
     if (bytes == block.end - block.begin)
@@ -107,6 +108,16 @@ std::span<std::byte> direct_destination(const Block& block) {
     return false;
   });
   return whole;
+}
+
+// Elements from byte `begin` of the box on, which begins an element.
+void store_run(const BoxRead& read, int64_t begin, std::span<const std::byte> run) {
+  const auto at = static_cast<size_t>(begin);
+  if (read.low.empty()) {
+    std::memcpy(read.dst.data() + at, run.data(), run.size());
+  } else {
+    split_floats(run, read.dst.subspan(at / 2, run.size() / 2), read.low.subspan(at / 2, run.size() / 2));
+  }
 }
 
 void read_block(const Block& block, const InputFile& file, std::vector<std::byte>& bounce) {
@@ -135,7 +146,8 @@ void read_block(const Block& block, const InputFile& file, std::vector<std::byte
   for (const BoxRead* read : block.reads) {
     if (read->dst.empty()) continue;
     for_each_run(block, *read, [&](int64_t src, int64_t to, int64_t run_bytes) {
-      std::memcpy(read->dst.data() + to, dst.data() + (src - block.begin), static_cast<size_t>(run_bytes));
+      store_run(*read, to,
+                dst.subspan(static_cast<size_t>(src - block.begin), static_cast<size_t>(run_bytes)));
       return true;
     });
   }

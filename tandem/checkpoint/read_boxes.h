@@ -15,7 +15,8 @@ class ThreadPool;
 struct BoxRead {
   const TensorEntry* tensor;  // of the manifest
   Box box;
-  std::span<std::byte> dst;  // its elements, row-major; empty when only the digests are to be checked
+  std::span<std::byte> dst;       // its elements, row-major; empty when only the digests are to be checked
+  std::span<std::byte> low = {};  // fp32 elements in halves: dst takes the high ones, this the low ones
 };
 
 // Throws DataError naming file and tensor; the destinations' contents are undefined then.

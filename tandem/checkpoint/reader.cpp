@@ -56,7 +56,8 @@ void read_targets(const Manifest& manifest, std::span<const TensorTarget> target
       std::ranges::fill(target.bytes, std::byte{0});
       continue;
     }
-    if (!target.bytes.empty()) reads.push_back({entries.at(target.name), target.box, target.bytes});
+    if (!target.bytes.empty())
+      reads.push_back({entries.at(target.name), target.box, target.bytes, target.low});
   }
   read_boxes(manifest, reads, pool);
 }
@@ -98,7 +99,7 @@ void check_matches(const Manifest& manifest, std::span<const TensorTarget> targe
     check_entry(entries, target.name, target.dtype, target.shape, origin);
     TANDEM_CHECK(contains(whole_box(target.shape), target.box), "tensor '{}' of {}: {}", target.name,
                  to_string(target.shape), to_string(target.box));
-    TANDEM_CHECK(target.num_bytes() == static_cast<int64_t>(target.bytes.size()), "tensor '{}'", target.name);
+    TANDEM_CHECK(target.fits(), "tensor '{}'", target.name);
     TANDEM_CHECK(model.empty() || known.contains(target.name), "tensor '{}' is not of the model",
                  target.name);
     if (model.empty()) known.insert(target.name);

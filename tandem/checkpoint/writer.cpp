@@ -14,6 +14,7 @@
 #include "tandem/base/system.h"
 #include "tandem/base/thread_pool.h"
 #include "tandem/base/units.h"
+#include "tandem/checkpoint/joined.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/running_digest.h"
 
@@ -29,22 +30,28 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Where the file has the view, in the staging memory. A view that was put there by its owner stays as it is.
+std::span<std::byte> staged_at(const TensorView& view, const Shard& shard, std::span<std::byte> staging) {
+  if (staging.empty()) return {};
+  const auto dst = staging.subspan(static_cast<size_t>(shard.offset), static_cast<size_t>(shard.bytes));
+  return dst.data() == view.bytes.data() ? std::span<std::byte>{} : dst;
+}
+
 // Digests each view's live memory into its shard and, given staging, copies it to where the file has it.
 void take_digests(std::span<const TensorView> views, std::span<const ShardPlace> places,
                   std::span<std::byte> staging, Part& part, ThreadPool* pool) {
   std::vector<size_t> order(views.size());  // largest first, so that no thread starts a big one last
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return views[a].bytes.size() > views[b].bytes.size(); });
+                   [&](size_t a, size_t b) { return views[a].num_bytes() > views[b].num_bytes(); });
   const auto take = [&](int64_t task, int /*worker*/) {
     const size_t index = order[static_cast<size_t>(task)];
-    const auto src = views[index].bytes;
+    const TensorView& view = views[index];
     TensorEntry& entry = part.tensors[places[index].tensor];
     Shard& shard = entry.shards[places[index].shard];
-    const auto dst =
-        staging.empty() ? staging : staging.subspan(static_cast<size_t>(shard.offset), src.size());
-    const bool there = !dst.empty() && dst.data() == src.data();
-    shard.digests = digest_and_copy(src, there ? std::span<std::byte>{} : dst);
+    const auto dst = staged_at(view, shard, staging);
+    shard.digests =
+        view.in_halves() ? digest_and_join(view.bytes, view.low, dst) : digest_and_copy(view.bytes, dst);
     if (shard.box == whole_box(entry.shape)) entry.digest = combine_digests(shard.digests);
   };
   const auto num_tasks = static_cast<int64_t>(views.size());
@@ -55,9 +62,21 @@ void take_digests(std::span<const TensorView> views, std::span<const ShardPlace>
   }
 }
 
-void write_file(const fs::path& path, std::span<const std::span<const std::byte>> memory) {
+void write_data(const fs::path& path, std::span<const TensorView> memory) {
   OutputFile file(path);
-  for (const auto bytes : memory) file.write_all(bytes);
+  for (const TensorView& view : memory) {
+    if (view.in_halves()) {
+      write_joined(file, view.bytes, view.low);
+    } else {
+      file.write_all(view.bytes);
+    }
+  }
+  file.sync_and_close();
+}
+
+void write_manifest(const fs::path& path, const std::string& text) {
+  OutputFile file(path);
+  file.write_all(std::as_bytes(std::span(text)));
   file.sync_and_close();
 }
 
@@ -65,7 +84,7 @@ void write_file(const fs::path& path, std::span<const std::span<const std::byte>
 
 int64_t staging_bytes(std::span<const TensorView> tensors) {
   int64_t bytes = 0;
-  for (const TensorView& tensor : tensors) bytes += static_cast<int64_t>(tensor.bytes.size());
+  for (const TensorView& tensor : tensors) bytes += tensor.num_bytes();
   return bytes;
 }
 
@@ -128,10 +147,13 @@ CheckpointWriter::Save CheckpointWriter::snapshot(const CheckpointMeta& meta,
   const auto start = Clock::now();
   take_digests(tensors, places, staging, save.part, pool_);
   save.snapshot_s = seconds_since(start);
-  if (staging.empty()) {
-    for (const TensorView& tensor : tensors) save.memory.push_back(tensor.bytes);
-  } else {
-    save.memory.push_back(staging.first(static_cast<size_t>(save.bytes)));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Shard& shard = save.part.tensors[places[i].tensor].shards[places[i].shard];
+    save.memory.push_back(tensors[i]);
+    const auto copy = staged_at(tensors[i], shard, staging);
+    if (copy.empty()) continue;
+    save.memory.back().bytes = copy;
+    save.memory.back().low = {};
   }
   return save;
 }
@@ -178,7 +200,7 @@ void CheckpointWriter::write(const Save& save) {
     auto pending = std::make_unique<PendingDirectory>(folder_, name, save.group);
     try {
       pending->throw_if_failed();
-      for (const CheckpointFile& file : save.part.files) write_file(pending->path() / file.name, save.memory);
+      for (const CheckpointFile& file : save.part.files) write_data(pending->path() / file.name, save.memory);
       if (save.group.rank == 0) {
         report.bytes = commit(save, *pending, sequence);
       } else {
@@ -216,9 +238,7 @@ int64_t CheckpointWriter::commit(const Save& save, PendingDirectory& pending, in
   manifest.hardware = hardware_;
   manifest.time = utc_time();
   merge_parts(std::move(parts), manifest);
-  const std::string text = render_manifest(manifest);
-  const auto bytes = std::as_bytes(std::span(text));
-  write_file(pending.path() / kManifestFile, {&bytes, 1});
+  write_manifest(pending.path() / kManifestFile, render_manifest(manifest));
   pending.commit();
   return manifest.total_bytes();
 }

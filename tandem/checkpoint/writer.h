@@ -54,9 +54,9 @@ class CheckpointWriter {
   // Every rank calls it, in the same order, with the pieces that it owns: each element of each tensor is
   // owned by exactly one rank. First waits for an earlier save and rethrows its error. With staging memory
   // (at least staging_bytes) it returns when the pieces have been copied there (or lie there already, one
-  // after the other), and the memory must stay until wait() or the next save; without, when the checkpoint of
-  // all ranks is on disk. Throws IoError naming the rank that failed and why, on every rank that waits for
-  // the commit; nothing half-written remains. Only rank 0's meta counts.
+  // after the other, high halves before low ones), and the memory must stay until wait() or the next save;
+  // without, when the checkpoint of all ranks is on disk. Throws IoError naming the rank that failed and why,
+  // on every rank that waits for the commit; nothing half-written remains. Only rank 0's meta counts.
   void save(const CheckpointMeta& meta, std::span<const TensorView> tensors,
             std::span<std::byte> staging = {});
 
@@ -78,7 +78,7 @@ class CheckpointWriter {
     SaveGroup group;  // its token is of this save alone
     Part part;
     int64_t bytes = 0;
-    std::vector<std::span<const std::byte>> memory;  // what the file consists of
+    std::vector<TensorView> memory;  // what the file consists of
     double snapshot_s = 0;
   };
   void check_space(int64_t bytes, const std::string& name) const;

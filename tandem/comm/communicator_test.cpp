@@ -33,6 +33,7 @@ Bytes numbers(DType dtype, int64_t count, int seed) {
       case DType::BF16: put(to_bfloat16(x)); break;
       case DType::F16: put(to_half(x)); break;
       case DType::I32: put(static_cast<int32_t>(x * 1000)); break;
+      case DType::I16: put(static_cast<int16_t>(random)); break;
       default: put(static_cast<uint8_t>(random)); break;
     }
   }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,7 +74,8 @@ struct Executable {
   std::vector<int64_t> live_bytes;  // activations alive while each command runs
 };
 
-// The fp32 copy of a parameter that is stored in 16 bits is the persistent buffer "master:<name>".
+// The fp32 master of a parameter that is stored in 16 bits is the persistent buffer "master:<name>": all of
+// it, or the low halves that bf16 weights lack of it (base/split_float.h).
 inline constexpr std::string_view kMasterPrefix = "master:";
 
 // Part of a logical tensor, in a persistent buffer: `box` of it lies, row-major, from element `offset` on.
@@ -93,12 +95,9 @@ struct Persistent {
   Slice slice;
   std::vector<Piece> pieces;
   bool saved = true;  // in checkpoints: not gradients, nor weights that are rounded from a master
-};
-
-// Weights in 16 bits are their fp32 masters rounded; with sharded optimizer state, this rank's part of them.
-struct MasterCopy {
-  Slice master;
-  Slice weights;
+  // Of a master: the weights that are rounded from it, element by element; with sharded optimizer state, this
+  // rank's part of them.
+  std::optional<Slice> weights = std::nullopt;
 };
 
 struct ModelTensor {
@@ -120,7 +119,6 @@ struct CompiledStep {
   Recompute recompute;      // what was applied, with `auto` resolved
   int64_t model_flops = 0;  // of one micro-batch, recomputation not counted: what MFU is measured by
   int64_t num_params = 0;
-  std::vector<MasterCopy> masters;
   std::vector<ModelTensor> tensors;  // all that checkpoints of the model hold, over all ranks
 
   const Persistent* find(std::string_view name) const;

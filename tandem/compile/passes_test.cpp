@@ -228,15 +228,19 @@ TEST(Inference, ReadsRunningStatisticsAndDropsTheLossWhereLogitsAreWanted) {
 }
 
 TEST(UpdateGraph, DecaysMatricesOnlyAndKeepsMastersForHalfPrecision) {
-  const Graph pass = differentiate(apply_precision(parse_graph(kLinearModel), {.storage = DType::BF16}));
-  const Graph update =
-      build_update(pass, {OptimizerKind::AdamW, {.storage = DType::BF16}, {"w", "b"}, {}, {}});
-  verify(update, "update");
-  const Node& adamw = update.nodes().back();
-  EXPECT_EQ(adamw.op, Op::AdamW);
-  EXPECT_EQ(adamw.attrs.text("decay"), "1,0");
-  EXPECT_EQ(adamw.inputs.size(), 2 + 2 * 5);
-  EXPECT_TRUE(update.find("master:w").valid());
+  for (const DType storage : {DType::BF16, DType::F16}) {
+    const Graph pass = differentiate(apply_precision(parse_graph(kLinearModel), {.storage = storage}));
+    const Graph update = build_update(pass, {OptimizerKind::AdamW, {.storage = storage}, {"w", "b"}, {}, {}});
+    verify(update, "update");
+    const Node& adamw = update.nodes().back();
+    EXPECT_EQ(adamw.op, Op::AdamW);
+    EXPECT_EQ(adamw.attrs.text("decay"), "1,0");
+    EXPECT_EQ(adamw.inputs.size(), 2 + 2 * 5);
+    // A bf16 weight is the upper half of its master.
+    const Value master = update.find("master:w");
+    ASSERT_TRUE(master.valid());
+    EXPECT_EQ(update.type(master).dtype, storage == DType::BF16 ? DType::I16 : DType::F32);
+  }
 }
 
 }  // namespace

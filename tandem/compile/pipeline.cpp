@@ -254,11 +254,9 @@ void set_masters(CompiledStep& step) {
     weights->saved = false;
     // They are of one size, or the master is this rank's part.
     const Shape& part = item.slice.type.shape;
-    MasterCopy copy{item.slice,
-                    {weights->slice.arena, weights->slice.offset, {weights->slice.type.dtype, part}}};
+    item.weights = {weights->slice.arena, weights->slice.offset, {weights->slice.type.dtype, part}};
     if (weights->slice.type.shape.elems() != part.elems())
-      copy.weights.offset += step.position.data * copy.weights.type.bytes();
-    step.masters.push_back(std::move(copy));
+      item.weights->offset += step.position.data * item.weights->type.bytes();
   }
 }
 

@@ -60,9 +60,8 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options);
 enum class ForwardOutput { Loss, Logits };
 CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output);
 
-inline constexpr std::string_view kPassNames[] = {"model",     "tensor",        "sync_norm", "stage",
-                                                  "precision", "differentiate", "again",     "recompute",
-                                                  "fp8",       "fuse",          "data",      "schedule",
-                                                  "unroll"};
+inline constexpr std::string_view kPassNames[] = {
+    "model",     "tensor", "sync_norm", "stage", "precision", "differentiate", "again",
+    "recompute", "fp8",    "fuse",      "data",  "schedule",  "unroll"};
 
 }  // namespace tandem

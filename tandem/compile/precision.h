@@ -16,7 +16,7 @@ struct PrecisionPolicy {
   DType gradients = DType::F32;                      // accumulators
   DType block_gradients = DType::F32;                // of the matrices of blocks, where they are overwritten
   bool fp8 = false;                                  // products of the blocks' matrices in 8 bits (fp8.h)
-  bool masters() const { return is_half(storage); }  // an fp32 copy of the weights is what is trained
+  bool masters() const { return is_half(storage); }  // fp32 weights are what is trained
 };
 
 PrecisionPolicy precision_policy(Precision precision);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tandem/base/error.h"
+#include "tandem/base/split_float.h"
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/executable.h"
 #include "tandem/compile/fp8.h"
@@ -246,13 +247,15 @@ class UnitUpdate {
     const bool offload = data_.offload_optimizer || data_.offload_weights;
     const Value weights = weights_leaf(graph_, layout_, unit, data_);
     const Range held = data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit);
-    const TensorType wide{DType::F32, Shape({g.range.elems()})};
-    const auto kept = [&](std::string_view kind, std::string_view category) {
-      return builder_.state(fmt::format("{}:{}", kind, unit.name), wide, offload ? host : category, "zeros");
+    const auto kept = [&](std::string_view kind, std::string_view category, DType dtype = DType::F32) {
+      return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({g.range.elems()})},
+                            offload ? host : category, "zeros");
     };
     const Value moment1 = kept("moment1", "optimizer");
     const Value moment2 = builder_.is_adamw() ? kept("moment2", "optimizer") : Value{};
-    const Value master = options_.precision.masters() ? kept("master", "master") : Value{};
+    const Value master = options_.precision.masters()
+                             ? kept("master", "master", master_dtype(options_.precision.storage))
+                             : Value{};
 
     // With the state in host memory, the update runs there: gradients go out, weights come back.
     const Value own_weights = part_view(weights, held, g.range, unit.block);
@@ -335,8 +338,9 @@ Graph build_update(const Graph& pass, const UpdateOptions& options) {
     if (builder.is_adamw())
       group.tensors.push_back(builder.state("moment2:" + name, wide, "optimizer", "zeros"));
     if (options.precision.masters()) {
-      group.tensors.push_back(builder.state(std::string(kMasterPrefix) + name, {DType::F32, type.shape},
-                                            "master", item.param->attrs.text("init")));
+      group.tensors.push_back(builder.state(std::string(kMasterPrefix) + name,
+                                            {master_dtype(type.dtype), type.shape}, "master",
+                                            item.param->attrs.text("init")));
     }
     groups.push_back(std::move(group));
   }

@@ -123,6 +123,8 @@ enum class Op : uint8_t {
   // --- optimizer (hyper f32[8], see kHyperLr; tensors come in groups, one group a parameter) ------
   // The norm is made of one sum of squares per parameter ("slot"), so that it does not matter which rank
   // holds which: sums are f64 (one per slot, number of pieces that are not finite, the statistics).
+  // A master is the f32 number that is trained, and its w is that rounded; beside a bf16 w it is the i16 half
+  // that w lacks (base/split_float.h).
   SquareSums,  // hyper, stats f64[k], g... {slots: "0,1,..", num_slots} -> sums f64[num_slots + 1 + k]
   GlobalNorm,  // sums {num_slots} -> norm f64[2] = (norm of the unscaled gradients, 1 if finite else 0)
   AdamW,       // hyper, norm, (w, g, m, v [, master])... {masters, decay: "1,0,.."} -> (w!, g!, m!, v! [,

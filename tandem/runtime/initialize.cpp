@@ -7,6 +7,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
+#include "tandem/base/split_float.h"
 
 namespace tandem {
 namespace {
@@ -16,7 +17,8 @@ constexpr int64_t kChunk = 1 << 16;  // elements a task
 void store(std::byte* dst, DType dtype, int64_t i, float value) {
   switch (dtype) {
     case DType::F32: reinterpret_cast<float*>(dst)[i] = value; return;
-    case DType::BF16: reinterpret_cast<BFloat16*>(dst)[i] = to_bfloat16(value); return;
+    case DType::BF16: reinterpret_cast<BFloat16*>(dst)[i].bits = split_float(value).high; return;
+    case DType::I16: reinterpret_cast<int16_t*>(dst)[i] = split_float(value).low; return;
     case DType::F16: reinterpret_cast<Half*>(dst)[i] = to_half(value); return;
     case DType::F64: reinterpret_cast<double*>(dst)[i] = value; return;
     default: TANDEM_CHECK(false, "cannot initialise {}", dtype_name(dtype));

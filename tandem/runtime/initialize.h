@@ -25,14 +25,15 @@ struct StartingValues {
 };
 
 // A piece's init is "ones" or "normal:STD"; zeros are for fill_zeros. Element i of a tensor is a pure
-// function of (seed, name, i), whichever ranks hold it in which pieces; made in fp32 and rounded to the
-// buffer's type.
+// function of (seed, name, i), whichever ranks hold it in which pieces; made in fp32 and stored as round_to
+// does.
 StartingValues starting_values(const Piece& piece, uint64_t seed);
 
 // `buffer` holds the piece, from its offset on.
 void fill_initial(std::byte* buffer, DType dtype, const Piece& piece, uint64_t seed, ThreadPool& pool);
 
-// Stores fp32 values in another floating type, rounded to nearest even.
+// Stores fp32 values as weights are: bf16 and i16 get the high and the low halves of base/split_float.h,
+// other types are rounded to nearest even.
 void round_to(std::span<std::byte> dst, DType dtype, std::span<const std::byte> src_f32, ThreadPool& pool);
 
 }  // namespace tandem

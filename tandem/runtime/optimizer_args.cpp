@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "tandem/base/error.h"
+#include "tandem/base/split_float.h"
 #include "tandem/runtime/storage.h"
 
 namespace tandem {
@@ -52,8 +53,9 @@ bool supports_update(const CallSignature& call) {
   for (size_t at = 2; at < call.in.size(); at += size) {
     const DType w = call.in[at].dtype, g = call.in[at + 1].dtype;
     if (!is_storage(w) || (g != DType::F32 && g != w)) return false;
+    const size_t master = at + (call.op == Op::AdamW ? 4 : 3);
     for (size_t i = at + 2; i < at + size; ++i) {
-      if (call.in[i].dtype != DType::F32) return false;
+      if (call.in[i].dtype != (i == master ? master_dtype(w) : DType::F32)) return false;
     }
   }
   return true;

@@ -14,7 +14,7 @@ struct ParamGroup {
   const TensorArg* g;
   const TensorArg* m;
   const TensorArg* v;       // null for Sgd
-  const TensorArg* master;  // null where w itself is updated
+  const TensorArg* master;  // null where w itself is updated; beside a bf16 w its low half
   bool decayed;
 };
 std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
@@ -23,7 +23,7 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
 int64_t param_group_size(Op op, const Attrs& attrs);
 
 // Whether a call of AdamW or Sgd has the types that kernels take: weights of any storage type, gradients of
-// theirs or f32, all else f32.
+// theirs or f32, masters of master_dtype, all else f32.
 bool supports_update(const CallSignature& call);
 
 // For each piece of gradient in a call of SquareSums, the slot it adds to.

@@ -1,8 +1,10 @@
 // Several ranks as threads of one process: sessions that talk.
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <thread>
 
+#include "tandem/base/split_float.h"
 #include "tandem/comm/connect.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
@@ -31,11 +33,22 @@ void write_input(Session& session, const Executable& executable, const Binding& 
 // The logical parameters after two steps, put together from what each rank owns.
 using Weights = std::map<std::string, std::vector<float>>;
 
+// Of a buffer in fp32, or of masters whose other halves are the weights.
+std::vector<float> floats_of(const Session& session, const Persistent& item) {
+  std::vector<float> values(static_cast<size_t>(item.slice.type.shape.elems()));
+  const std::span<std::byte> dst = std::as_writable_bytes(std::span(values));
+  if (item.slice.type.dtype == DType::I16) {
+    join_floats(session.buffer(*item.weights), session.buffer(item), dst);
+  } else {
+    std::ranges::copy(session.buffer(item), dst.begin());
+  }
+  return values;
+}
+
 void collect(const Session& session, Weights& weights) {
   for (const Persistent& item : session.step().persistents) {
-    if (item.slice.type.dtype != DType::F32 || item.slice.arena == Arena::Gradients) continue;
-    const auto bytes = session.buffer(item);
-    const auto* values = reinterpret_cast<const float*>(bytes.data());
+    if (is_half(item.slice.type.dtype) || item.slice.arena == Arena::Gradients) continue;
+    const std::vector<float> values = floats_of(session, item);
     for (const Piece& piece : item.pieces) {
       if (!piece.owned) continue;
       std::vector<float>& whole = weights[piece.tensor];
@@ -44,7 +57,7 @@ void collect(const Session& session, Weights& weights) {
       int64_t at = piece.offset;
       for (int64_t row = piece.box.row_begin; row < piece.box.row_end; ++row) {
         for (int64_t col = piece.box.col_begin; col < piece.box.col_end; ++col)
-          whole[static_cast<size_t>(row * cols + col)] = values[at++];
+          whole[static_cast<size_t>(row * cols + col)] = values[static_cast<size_t>(at++)];
       }
     }
   }
@@ -119,6 +132,10 @@ TEST(Ranks, OffloadingChangesNoBit) {
   EXPECT_EQ(plain, train(shape, Strategy::Fsdp, Precision::Bf16, [](ParallelOptions& parallel) {
               parallel.offload_optimizer = parallel.offload_weights = true;
             }));
+  for (Strategy strategy : {Strategy::Ddp, Strategy::Zero1, Strategy::Zero2}) {
+    EXPECT_EQ(plain, train(shape, strategy, Precision::Bf16,
+                           [](ParallelOptions& parallel) { parallel.offload_optimizer = true; }));
+  }
   EXPECT_EQ(train({}, Strategy::Single, Precision::Fp32),
             train({}, Strategy::Single, Precision::Fp32,
                   [](ParallelOptions& parallel) { parallel.offload_optimizer = true; }));

@@ -126,38 +126,37 @@ void Session::read_later(const Executable& executable, std::string_view output,
   device_->read_later(to, address(slice));
 }
 
-std::span<std::byte> Session::buffer(const Persistent& persistent) const {
-  TANDEM_CHECK(reaches(persistent), "{} is in a device's memory", persistent.name);
-  return {address(persistent.slice), static_cast<size_t>(persistent.slice.type.bytes())};
+std::span<std::byte> Session::buffer(const Slice& slice) const {
+  TANDEM_CHECK(reaches(slice), "{} is in a device's memory", arena_name(slice.arena));
+  return {address(slice), static_cast<size_t>(slice.type.bytes())};
 }
 
-void Session::read_buffer(const Persistent& persistent, int64_t offset, std::span<std::byte> to) const {
-  TANDEM_CHECK(offset + static_cast<int64_t>(to.size()) <= persistent.slice.type.bytes());
-  device_->read(to, address(persistent.slice) + offset);
+void Session::read_buffer(const Slice& slice, int64_t offset, std::span<std::byte> to) const {
+  TANDEM_CHECK(offset + static_cast<int64_t>(to.size()) <= slice.type.bytes());
+  device_->read(to, address(slice) + offset);
 }
 
-void Session::write_buffer(const Persistent& persistent, int64_t offset, std::span<const std::byte> from) {
-  TANDEM_CHECK(offset + static_cast<int64_t>(from.size()) <= persistent.slice.type.bytes());
-  device_->write(address(persistent.slice) + offset, from);
+void Session::write_buffer(const Slice& slice, int64_t offset, std::span<const std::byte> from) {
+  TANDEM_CHECK(offset + static_cast<int64_t>(from.size()) <= slice.type.bytes());
+  device_->write(address(slice) + offset, from);
 }
 
 void Session::initialize(uint64_t seed) {
   for (const Persistent& item : step_.persistents) {
-    // Others are rounded from a master, below, or overwritten by every pass.
-    if (!item.saved && item.slice.arena != Arena::Gradients) continue;
+    if (item.slice.arena == Arena::Activations) continue;  // overwritten by every pass
     std::byte* const buffer = address(item.slice);
     device_->clear(buffer, item.slice.type.bytes());  // padding, too, which no piece covers
     for (const Piece& piece : item.pieces) {
       if (piece.init != "zeros") device_->initialize(buffer, item.slice.type.dtype, piece, seed);
     }
   }
-  refresh_weights();
 }
 
 void Session::refresh_weights() {
-  for (const MasterCopy& copy : step_.masters) {
-    device_->round(address(copy.weights), copy.weights.type.dtype, address(copy.master),
-                   copy.master.type.shape.elems());
+  for (const Persistent& item : step_.persistents) {
+    if (!item.weights || item.slice.type.dtype != DType::F32) continue;
+    device_->round(address(*item.weights), item.weights->type.dtype, address(item.slice),
+                   item.slice.type.shape.elems());
   }
   run(gather_);
 }

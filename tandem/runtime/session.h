@@ -43,22 +43,24 @@ class Session {
 
   void wait() const { device_->read({}, nullptr); }
 
-  // A persistent buffer (a parameter, a gradient, ...): its live bytes, where the CPU reaches them and
-  // nothing runs, or some of them copied to or from the device.
+  // A persistent buffer (a parameter, a gradient, ...) or a part of one: its live bytes, where the CPU
+  // reaches them and nothing runs, or some of them copied to or from the device.
   bool shares_memory() const { return device_->shares_memory(); }
-  bool reaches(const Persistent& item) const { return shares_memory() || item.slice.arena == Arena::Host; }
-  std::span<std::byte> buffer(const Persistent& persistent) const;
-  void read_buffer(const Persistent& persistent, int64_t offset, std::span<std::byte> to) const;
-  void write_buffer(const Persistent& persistent, int64_t offset, std::span<const std::byte> from);
+  bool reaches(const Slice& slice) const { return shares_memory() || slice.arena == Arena::Host; }
+  std::span<std::byte> buffer(const Slice& slice) const;
+  std::span<std::byte> buffer(const Persistent& item) const { return buffer(item.slice); }
+  void read_buffer(const Slice& slice, int64_t offset, std::span<std::byte> to) const;
+  void write_buffer(const Slice& slice, int64_t offset, std::span<const std::byte> from);
   std::span<std::byte> host() const { return memory(Arena::Host).span(); }
   int64_t allocated_bytes(Arena arena) const { return memory(arena).bytes; }
   int64_t library_bytes() const { return device_->library_bytes(); }
 
   // Sets every persistent buffer to its start: counter-based random numbers keyed by seed and name, so that
-  // they depend on nothing else. Weights with an fp32 master are rounded from it. All ranks call these
-  // together.
+  // they depend on nothing else; weights and their masters are made of the same.
   void initialize(uint64_t seed);
-  void refresh_weights();  // weights = round(master), after masters were loaded
+  // After masters were loaded: weights are rounded from whole masters, and ranks gather them where they hold
+  // masters of a part only. All ranks call it together.
+  void refresh_weights();
 
   void observe(CommandObserver observer) { observer_ = std::move(observer); }
 

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
+#include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
 
@@ -56,19 +58,37 @@ TEST_F(SessionTest, StartingWeightsDependOnSeedAndNameAlone) {
 }
 
 TEST_F(SessionTest, HalfPrecisionWeightsAreTheirMastersRounded) {
-  Session half = make(DType::BF16), full = make(DType::F32);
+  Session half = make(DType::F16), full = make(DType::F32);
   half.initialize(3);
   full.initialize(3);
   EXPECT_EQ(digest(half, "master:embed.weight"), digest(full, "embed.weight"));
   const auto weights = half.buffer(*half.step().find("embed.weight"));
   const auto master = half.buffer(*half.step().find("master:embed.weight"));
-  for (size_t i = 0; i < weights.size() / 2; ++i) {
-    float wide = 0;
-    BFloat16 narrow{};
-    std::memcpy(&wide, master.data() + 4 * i, 4);
-    std::memcpy(&narrow, weights.data() + 2 * i, 2);
-    ASSERT_EQ(narrow.bits, to_bfloat16(wide).bits);
-  }
+  const auto expect_rounded = [&] {
+    for (size_t i = 0; i < weights.size() / 2; ++i) {
+      float wide = 0;
+      Half narrow{};
+      std::memcpy(&wide, master.data() + 4 * i, 4);
+      std::memcpy(&narrow, weights.data() + 2 * i, 2);
+      ASSERT_EQ(narrow.bits, to_half(wide).bits);
+    }
+  };
+  expect_rounded();
+  std::fill(weights.begin(), weights.end(), std::byte{1});
+  half.refresh_weights();
+  expect_rounded();
+}
+
+TEST_F(SessionTest, Bf16WeightsAndWhatTheyLackAreTheirMasters) {
+  Session half = make(DType::BF16), full = make(DType::F32);
+  half.initialize(3);
+  full.initialize(3);
+  const Persistent& master = *half.step().find("master:embed.weight");
+  const auto expected = full.buffer(*full.step().find("embed.weight"));
+  EXPECT_EQ(2 * master.slice.type.bytes(), static_cast<int64_t>(expected.size()));
+  std::vector<std::byte> joined(expected.size());
+  join_floats(half.buffer(*master.weights), half.buffer(master), joined);
+  EXPECT_TRUE(std::ranges::equal(joined, expected));
 }
 
 TEST_F(SessionTest, AnInputOfTheWrongSizeIsABug) {

@@ -1,6 +1,7 @@
 #include "tandem/train/model_state.h"
 
 #include <memory>
+#include <utility>
 
 #include "tandem/base/error.h"
 #include "tandem/runtime/initialize.h"
@@ -8,19 +9,30 @@
 namespace tandem {
 namespace {
 
-int64_t piece_begin(const Persistent& buffer, const Piece& piece) {
-  return piece.offset * dtype_bytes(buffer.slice.type.dtype);
+// A master's low halves: with its weights, which are the high ones, they are fp32 numbers.
+bool in_halves(const Persistent& buffer) { return buffer.slice.type.dtype == DType::I16; }
+
+// What checkpoints have of a buffer.
+DType saved_dtype(const Persistent& buffer) {
+  return in_halves(buffer) ? DType::F32 : buffer.slice.type.dtype;
 }
 
 size_t piece_bytes(const Persistent& buffer, const Piece& piece) {
-  return static_cast<size_t>(piece.box.elems() * dtype_bytes(buffer.slice.type.dtype));
+  return static_cast<size_t>(piece.box.elems() * dtype_bytes(saved_dtype(buffer)));
 }
 
-template <typename View, typename Span>
-View piece_view(const Persistent& buffer, const Piece& piece, Span bytes) {
-  const auto begin = static_cast<size_t>(piece_begin(buffer, piece));
-  return {piece.tensor, buffer.slice.type.dtype, piece.shape, piece.box,
-          bytes.subspan(begin, piece_bytes(buffer, piece))};
+// Of the piece in the buffer itself, or in the weights that belong to it.
+int64_t piece_begin(const Slice& slice, const Piece& piece) {
+  return piece.offset * dtype_bytes(slice.type.dtype);
+}
+
+std::span<std::byte> piece_of(const Slice& slice, const Piece& piece, std::span<std::byte> bytes) {
+  return bytes.subspan(static_cast<size_t>(piece_begin(slice, piece)),
+                       static_cast<size_t>(piece.box.elems() * dtype_bytes(slice.type.dtype)));
+}
+
+bool reaches(const Session& session, const Persistent& buffer) {
+  return session.reaches(buffer.slice) && (!in_halves(buffer) || session.reaches(*buffer.weights));
 }
 
 // Where a checkpoint's tensors are read to: the session's live buffers, or memory from which `store` sends
@@ -31,30 +43,42 @@ class LoadTargets {
     session.wait();
     for (const Persistent& buffer : session.step().persistents) {
       if (!buffer.saved) continue;
-      const bool live = session.reaches(buffer);
-      const std::span<std::byte> bytes = live ? session.buffer(buffer) : memory_for(buffer);
+      const std::span<std::byte> own = memory_of(buffer.slice);
+      const std::span<std::byte> high = in_halves(buffer) ? memory_of(*buffer.weights) : own;
       for (const Piece& piece : buffer.pieces) {
-        list_.push_back(piece_view<TensorTarget>(buffer, piece, bytes));
-        if (!live) apart_.push_back({&buffer, piece_begin(buffer, piece), list_.back().bytes});
+        TensorTarget target{piece.tensor, saved_dtype(buffer), piece.shape, piece.box, {}};
+        if (in_halves(buffer)) {
+          target.bytes = take(*buffer.weights, piece, high);
+          target.low = take(buffer.slice, piece, own);
+        } else {
+          target.bytes = take(buffer.slice, piece, own);
+        }
+        list_.push_back(std::move(target));
       }
     }
   }
   const std::vector<TensorTarget>& list() const { return list_; }
 
   void store() {
-    for (const auto& [buffer, begin, bytes] : apart_) session_.write_buffer(*buffer, begin, bytes);
+    for (const auto& [slice, begin, bytes] : apart_) session_.write_buffer(*slice, begin, bytes);
   }
 
  private:
   struct Apart {
-    const Persistent* buffer;
+    const Slice* slice;
     int64_t begin;
     std::span<const std::byte> bytes;
   };
-  std::span<std::byte> memory_for(const Persistent& buffer) {
-    const auto size = static_cast<size_t>(buffer.slice.type.bytes());
+  std::span<std::byte> memory_of(const Slice& slice) {
+    if (session_.reaches(slice)) return session_.buffer(slice);
+    const auto size = static_cast<size_t>(slice.type.bytes());
     memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
     return {memory_.back().get(), size};
+  }
+  std::span<std::byte> take(const Slice& slice, const Piece& piece, std::span<std::byte> memory) {
+    const std::span<std::byte> bytes = piece_of(slice, piece, memory);
+    if (!session_.reaches(slice)) apart_.push_back({&slice, piece_begin(slice, piece), bytes});
+    return bytes;
   }
 
   Session& session_;
@@ -87,7 +111,7 @@ StateViews state_views(const Session& session, std::span<std::byte> memory) {
   if (!ordered) {
     size_t apart = 0;
     visit_written(session.step(), [&](const Persistent& buffer, const Piece& piece) {
-      if (!session.reaches(buffer)) apart += piece_bytes(buffer, piece);
+      if (!reaches(session, buffer)) apart += piece_bytes(buffer, piece);
     });
     state.own = std::make_unique_for_overwrite<std::byte[]>(apart);
     memory = {state.own.get(), apart};
@@ -96,15 +120,21 @@ StateViews state_views(const Session& session, std::span<std::byte> memory) {
   size_t used = 0;
   visit_written(session.step(), [&](const Persistent& buffer, const Piece& piece) {
     const size_t size = piece_bytes(buffer, piece);
-    const bool live = session.reaches(buffer);
-    if (live) {
-      state.views.push_back(
-          piece_view<TensorView>(buffer, piece, std::span<const std::byte>(session.buffer(buffer))));
+    const bool live = reaches(session, buffer);
+    const std::span<std::byte> copy = memory.subspan(used, live ? 0 : size);
+    const auto bytes_of = [&](const Slice& slice, std::span<std::byte> to) {
+      if (live) return piece_of(slice, piece, session.buffer(slice));
+      session.read_buffer(slice, piece_begin(slice, piece), to);
+      return to;
+    };
+    TensorView view{piece.tensor, saved_dtype(buffer), piece.shape, piece.box, {}};
+    if (in_halves(buffer)) {  // a copy of both takes the room that they take when they are joined
+      view.bytes = bytes_of(*buffer.weights, copy.first(copy.size() / 2));
+      view.low = bytes_of(buffer.slice, copy.subspan(copy.size() / 2));
     } else {
-      const std::span<std::byte> copy = memory.subspan(used, size);
-      session.read_buffer(buffer, piece_begin(buffer, piece), copy);
-      state.views.push_back({piece.tensor, buffer.slice.type.dtype, piece.shape, piece.box, copy});
+      view.bytes = bytes_of(buffer.slice, copy);
     }
+    state.views.push_back(std::move(view));
     if (ordered || !live) used += size;
   });
   return state;

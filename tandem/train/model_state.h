@@ -1,5 +1,5 @@
 // What of a session belongs into a checkpoint, and back. A parameter is saved under its own name in fp32,
-// from its master copy where there is one, so that a checkpoint fits any precision; optimizer state and
+// from its master where there is one, so that a checkpoint fits any precision; optimizer state and
 // running statistics go with it; gradients mean nothing between steps and are not saved. Each rank writes the
 // pieces it owns and reads all it holds: a checkpoint fits any mesh and strategy.
 #pragma once

@@ -2,7 +2,8 @@
 the bytes of model state and the bytes sent. Written from the formulas, not from the program."""
 
 ALIGNMENT = 32  # elements: where a parameter begins in its unit, and what a rank's part of a unit is a multiple of
-WIDE = 4        # bytes of gradients, masters and moments
+WIDE = 4        # bytes of gradients and moments
+MASTERS = {"fp32": 0, "bf16": 2, "fp16": 4}  # bytes beside a weight: a bf16 one is half of its master
 
 
 def round_up(value, step):
@@ -45,8 +46,8 @@ def unit_elems(model, data):
 
 def model_state(strategy, params, data, precision, accumulates):
     """Bytes of weights, master weights, gradients and moments on a rank of the data axis, of `params` elements."""
-    weights, masters = storage_bytes(precision), 0 if precision == "fp32" else WIDE
-    optimizer = masters + 2 * WIDE
+    weights = storage_bytes(precision)
+    optimizer = MASTERS[precision] + 2 * WIDE
     part = params / data
     # Passes that add up keep the sum of a part apart from the buffer that each pass fills.
     whole_gradients = params * WIDE + (part * WIDE if accumulates else 0)

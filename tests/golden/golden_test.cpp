@@ -125,7 +125,7 @@ class GoldenRun {
     }
     std::vector<std::byte> stored(static_cast<size_t>(item.slice.type.bytes()));
     round_to(stored, item.slice.type.dtype, std::as_bytes(std::span(values)), pool_);
-    session_.write_buffer(item, 0, stored);
+    session_.write_buffer(item.slice, 0, stored);
   }
 
   int64_t write_batch(int index) {

@@ -34,7 +34,7 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update
                             .g = address(*group.g, begin),
                             .m = floats(group.m, begin),
                             .v = floats(group.v, begin),
-                            .master = floats(group.master, begin),
+                            .master = group.master == nullptr ? nullptr : address(*group.master, begin),
                             .decayed = group.decayed,
                             .keep_gradient = keep_gradients,
                             .elems = elems};

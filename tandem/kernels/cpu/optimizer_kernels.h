@@ -19,7 +19,7 @@ struct UpdateChunk {
   void* g;
   float* m;
   float* v;
-  float* master;
+  void* master;  // of type master_dtype(w_dtype)
   bool decayed, keep_gradient;
   int64_t elems;
 };

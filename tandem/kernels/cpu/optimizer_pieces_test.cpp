@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/optimizer_chunks.h"
 #include "tandem/kernels/cpu/pointwise_test.h"
 
@@ -50,7 +51,7 @@ TensorArg piece(HostTensor& buffer, int64_t begin, int64_t end) {
 }
 
 HostTensor random_buffer(DType dtype, int64_t elems, uint64_t stream) {
-  return random_tensor(dtype, {elems + 2 * kShift}, stream);
+  return random_tensor(dtype, {elems + 2 * kShift}, stream, dtype == DType::I16 ? 4000 : 1);
 }
 
 // The parameter's tensors after one update of its pieces between cuts.
@@ -64,7 +65,7 @@ std::vector<HostTensor> updated(const Setting& setting, int64_t elems, const std
     for (int64_t i = 0; i < elems + 2 * kShift; ++i)
       ref::set(buffers.back().arg(), i, std::abs(buffers.back().at(i)));
   }
-  if (setting.masters) buffers.push_back(random_buffer(DType::F32, elems, 1));
+  if (setting.masters) buffers.push_back(random_buffer(master_dtype(setting.weight), elems, 1));
   HostTensor hyper(DType::F32, {kHyperSlots}), norm(DType::F64, {2});
   const std::array<double, kHyperSlots> values = {0.01, 0.9, 0.95, 1e-8, 0.1, 3, 0.37, 2};
   for (int i = 0; i < kHyperSlots; ++i) ref::set(hyper.arg(), i, values[static_cast<size_t>(i)]);

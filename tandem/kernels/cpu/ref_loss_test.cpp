@@ -108,12 +108,26 @@ TEST(RefAdamW, ClipsByTheGlobalNorm) {
 
 TEST(RefAdamW, RoundsTheMasterIntoTheWeight) {
   KernelRun run(Op::AdamW, {{"masters", 1}, {"decay", "0"}});
-  with_hyper(run, {0x1p-10, 0.9, 0.999, 0, 0, 1, 1, 0}).in({2}, {1, 1});
-  run.in(DType::BF16, {1}, {1}).in({1}, {-1}).in({1}, {0}).in({1}, {0}).in(DType::F32, {1}, {1});
+  with_hyper(run, {0x1p-12, 0.9, 0.999, 0, 0, 1, 1, 0}).in({2}, {1, 1});
+  run.in(DType::F16, {1}, {1}).in({1}, {-1}).in({1}, {0}).in({1}, {0}).in(DType::F32, {1}, {1});
   for (int output = 0; output < 5; ++output) run.in_place_out();
   run.run_reference();
-  EXPECT_EQ(run.result(0), (std::vector<double>{1}));  // too small a step for bf16
-  EXPECT_EQ(run.result(4), (std::vector<double>{1 + 0x1p-10}));
+  EXPECT_EQ(run.result(0), (std::vector<double>{1}));  // too small a step for f16
+  EXPECT_EQ(run.result(4), (std::vector<double>{1 + 0x1p-12}));
+}
+
+TEST(RefAdamW, KeepsOfTheMasterWhatABf16WeightLacks) {
+  const auto stepped = [](double rate, double low) {
+    KernelRun run(Op::AdamW, {{"masters", 1}, {"decay", "0"}});
+    with_hyper(run, {rate, 0.9, 0.999, 0, 0, 1, 1, 0}).in({2}, {1, 1});
+    run.in(DType::BF16, {1}, {1}).in({1}, {-1}).in({1}, {0}).in({1}, {0}).in(DType::I16, {1}, {low});
+    for (int output = 0; output < 5; ++output) run.in_place_out();
+    run.run_reference();
+    return std::pair(run.result(0)[0], run.result(4)[0]);  // the low half counts 2^-23 beside 1
+  };
+  EXPECT_EQ(stepped(0x1p-10, 0), (std::pair<double, double>{1, 0x1p13}));  // too small a step for bf16
+  EXPECT_EQ(stepped(0x1p-10, 0x1p13), (std::pair<double, double>{1, 0x1p14}));
+  EXPECT_EQ(stepped(0x1p-8, 0), (std::pair<double, double>{1 + 0x1p-7, -0x1p15}));  // half way
 }
 
 TEST(RefAdamW, SkipsAStepWhoseGradientsAreNotFinite) {

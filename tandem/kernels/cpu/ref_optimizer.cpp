@@ -1,5 +1,6 @@
 // Reference optimizers. The weight updated is the master where there is one; the stored weight is then its
-// rounding.
+// rounding, and beside a bf16 weight only the rest of the master is stored.
+#include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/ref_tensor.h"
 #include "tandem/runtime/optimizer_args.h"
 
@@ -51,17 +52,32 @@ Step read_step(const KernelArgs& args) {
           .skip = get(norm, 1) == 0};
 }
 
+// The number that is trained.
+double get_weight(const ParamGroup& group, int64_t i) {
+  if (group.master == nullptr) return get(*group.w, i);
+  if (group.master->type.dtype != DType::I16) return get(*group.master, i);
+  return join_float({group.w->as<BFloat16>()[i].bits, group.master->as<int16_t>()[i]});
+}
+
+void set_weight(const ParamGroup& group, int64_t i, double value) {
+  if (group.master != nullptr && group.master->type.dtype == DType::I16) {
+    const SplitFloat halves = split_float(static_cast<float>(value));
+    group.w->as<BFloat16>()[i].bits = halves.high;
+    group.master->as<int16_t>()[i] = halves.low;
+    return;
+  }
+  if (group.master != nullptr) set(*group.master, i, value);
+  set(*group.w, i, group.master != nullptr ? get(*group.master, i) : value);
+}
+
 // Calls update(w, g, i) -> new w for every element, unless the step is skipped; zeroes the gradients, unless
 // they are to be kept.
 template <typename Update>
 void update_group(const KernelArgs& args, const ParamGroup& group, const Step& step, Update&& update) {
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
-  const TensorArg& weight = group.master != nullptr ? *group.master : *group.w;
   for (int64_t i = 0; i < group.w->elems(); ++i) {
-    if (!step.skip) {
-      set(weight, i, update(get(weight, i), get(*group.g, i) * step.grad_factor, i));
-      set(*group.w, i, get(weight, i));
-    }
+    if (!step.skip)
+      set_weight(group, i, update(get_weight(group, i), get(*group.g, i) * step.grad_factor, i));
     if (!keep_gradients) set(*group.g, i, 0);
   }
 }

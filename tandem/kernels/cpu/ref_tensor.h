@@ -20,6 +20,7 @@ inline double get(const TensorArg& tensor, int64_t i) {
     case DType::BF16: return to_float(tensor.as<BFloat16>()[i]);
     case DType::F16: return to_float(tensor.as<Half>()[i]);
     case DType::I32: return tensor.as<int32_t>()[i];
+    case DType::I16: return tensor.as<int16_t>()[i];
     case DType::U8: return tensor.as<uint8_t>()[i];
     case DType::F8E4M3:
     case DType::F8E5M2: return fp8_to_float(tensor.as<uint8_t>()[i], tensor.type.dtype);
@@ -34,6 +35,7 @@ inline void set(const TensorArg& tensor, int64_t i, double value) {
     case DType::BF16: tensor.as<BFloat16>()[i] = to_bfloat16(static_cast<float>(value)); return;
     case DType::F16: tensor.as<Half>()[i] = to_half(static_cast<float>(value)); return;
     case DType::I32: tensor.as<int32_t>()[i] = static_cast<int32_t>(value); return;
+    case DType::I16: tensor.as<int16_t>()[i] = static_cast<int16_t>(value); return;
     case DType::U8: tensor.as<uint8_t>()[i] = static_cast<uint8_t>(value); return;
     case DType::F8E4M3:
     case DType::F8E5M2:

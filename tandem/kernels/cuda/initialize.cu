@@ -3,6 +3,7 @@
 #include "tandem/kernels/cuda/initialize.h"
 
 #include "tandem/base/normal_numbers.h"
+#include "tandem/base/split_float.h"
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/streamed_group.cuh"
 
@@ -12,15 +13,18 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kGroup = 4;  // elements a thread
 
-// As the CPU rounds: NaNs, too, get the bits they have there.
+// As the CPU stores them: NaNs, too, get the bits they have there.
 template <typename T>
 __device__ __forceinline__ T rounded(float x) {
   return from_float<T>(x);
 }
 template <>
 __device__ __forceinline__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) {
-  if (x == x) return from_float<__nv_bfloat16>(x);
-  return __ushort_as_bfloat16(static_cast<unsigned short>((__float_as_uint(x) >> 16) | 0x40));
+  return __ushort_as_bfloat16(split_bits(__float_as_uint(x)).high);
+}
+template <>
+__device__ __forceinline__ int16_t rounded<int16_t>(float x) {
+  return split_bits(__float_as_uint(x)).low;
 }
 template <>
 __device__ __forceinline__ __half rounded<__half>(float x) {
@@ -81,6 +85,13 @@ __global__ void __launch_bounds__(kThreads)
   store(dst + at, x, 0, elems - at);
 }
 
+// Calls fn with a null pointer of the device type that stores `dtype`, low halves included.
+template <typename Fn>
+void for_stored(DType dtype, Fn&& fn) {
+  if (dtype == DType::I16) return fn(static_cast<int16_t*>(nullptr));
+  for_storage(dtype, fn);
+}
+
 unsigned blocks_for(int64_t threads) { return static_cast<unsigned>((threads + kThreads - 1) / kThreads); }
 
 }  // namespace
@@ -89,7 +100,7 @@ void fill_initial(void* buffer, DType dtype, const StartingValues& values, cudaS
   if (values.num_runs == 0 || values.run_elems == 0) return;
   // One more than a run's length asks for: it may begin within a group.
   const int64_t groups_a_run = (values.run_elems + kGroup - 1) / kGroup + 1;
-  for_storage(dtype, [&](auto* type) {
+  for_stored(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     fill_kernel<<<blocks_for(values.num_runs * groups_a_run), kThreads, 0, queue>>>(static_cast<T*>(buffer),
                                                                                     values, groups_a_run);
@@ -99,7 +110,7 @@ void fill_initial(void* buffer, DType dtype, const StartingValues& values, cudaS
 
 void round_to(void* dst, DType dtype, const float* src, int64_t elems, cudaStream_t queue) {
   if (elems == 0) return;
-  for_storage(dtype, [&](auto* type) {
+  for_stored(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     round_kernel<<<blocks_for((elems + kGroup - 1) / kGroup), kThreads, 0, queue>>>(
         static_cast<T*>(dst), src, elems, is_aligned(src, sizeof(Group<float, kGroup>)));

@@ -143,6 +143,7 @@ void fill(std::span<std::byte> memory, const Slice& slice, uint64_t seed) {
       case DType::I32: put(whole); break;
       case DType::BF16: put(to_bfloat16(any)); break;
       case DType::F16: put(to_half(any)); break;
+      case DType::I16: put(static_cast<int16_t>(bits)); break;
       default: put(static_cast<uint8_t>(bits)); break;
     }
   }

@@ -2,6 +2,9 @@
 // read once and written once, and the gradient's zeroing rides along. One thread works out the step's scalars
 // ahead of all others. All of it is done as tandem/runtime/optimizer_step.h says, to the bits of the CPU's
 // kernels: _rn spells out operations that nvcc neither fuses nor approximates.
+#include <type_traits>
+
+#include "tandem/base/split_float.h"
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/optimizer_kernels.h"
 #include "tandem/kernels/cuda/register.h"
@@ -41,13 +44,14 @@ struct SgdRule {
   }
 };
 
-// A parameter's tensors. v is null for Sgd, master where w itself is updated.
+// A parameter's tensors. v is null for Sgd, master where w itself is updated; beside a bf16 w the master is
+// its low half (tandem/base/split_float.h).
 struct UpdateItem {
   void* w;
   void* g;
   float* m;
   float* v;
-  float* master;
+  void* master;
   int64_t elems;
   bool decayed;
   bool aligned;  // all of them for groups of kUpdateGroup
@@ -69,6 +73,54 @@ __device__ __forceinline__ void zero_groups(G* g, int num_groups) {
   for (int i = threadIdx.x; i < num_groups; i += kChunkThreads) write_once(groups_of<kSize>(g) + i, zeros);
 }
 
+// What lies beside weights of type W as their masters: those, or the low halves that bf16 weights lack.
+template <typename W>
+using Master = std::conditional_t<std::is_same_v<W, __nv_bfloat16>, int16_t, float>;
+
+// The numbers that are trained: weights, or masters where there are any.
+template <typename W, int kSize>
+__device__ __forceinline__ Group<float, kSize> read_numbers(const Group<W, kSize>* w,
+                                                            const Group<Master<W>, kSize>* master,
+                                                            bool has_master) {
+  if constexpr (std::is_same_v<Master<W>, float>) {
+    if (has_master) return read_once(master);
+  }
+  const Group<W, kSize> weights = *w;
+  Group<Master<W>, kSize> low = {};
+  Group<float, kSize> numbers;
+  if (std::is_same_v<Master<W>, int16_t> && has_master) low = read_once(master);
+#pragma unroll
+  for (int e = 0; e < kSize; ++e) {
+    if constexpr (std::is_same_v<Master<W>, int16_t>) {
+      numbers.value[e] = __uint_as_float(join_bits({__bfloat16_as_ushort(weights.value[e]), low.value[e]}));
+    } else {
+      numbers.value[e] = to_float(weights.value[e]);
+    }
+  }
+  return numbers;
+}
+
+template <typename W, int kSize>
+__device__ __forceinline__ void write_numbers(Group<W, kSize>* w, Group<Master<W>, kSize>* master,
+                                              bool has_master, const Group<float, kSize>& numbers) {
+  Group<W, kSize> weights;
+#pragma unroll
+  for (int e = 0; e < kSize; ++e) weights.value[e] = from_float<W>(numbers.value[e]);
+  if constexpr (std::is_same_v<Master<W>, float>) {
+    if (has_master) write_once(master, numbers);
+  } else if (has_master) {
+    Group<int16_t, kSize> low;
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) {
+      const SplitFloat halves = split_bits(__float_as_uint(numbers.value[e]));
+      weights.value[e] = __ushort_as_bfloat16(halves.high);
+      low.value[e] = halves.low;
+    }
+    write_once(master, low);
+  }
+  *w = weights;
+}
+
 // Updates num_groups groups that begin `at` elements into the parameter.
 template <typename Rule, int kSize, typename W, typename G>
 __device__ __forceinline__ void update_groups(const UpdateItem& item, int64_t at, int num_groups,
@@ -77,33 +129,24 @@ __device__ __forceinline__ void update_groups(const UpdateItem& item, int64_t at
   auto* g = groups_of<kSize>(static_cast<G*>(item.g) + at);
   auto* m = groups_of<kSize>(item.m + at);
   auto* v = groups_of<kSize>(item.v + at);
-  auto* master = groups_of<kSize>(item.master + at);
+  auto* master = groups_of<kSize>(static_cast<Master<W>*>(item.master) + at);
   const bool has_master = item.master != nullptr;
 #pragma unroll 1  // stores keep the next turn's loads from moving up: unrolling would only cost registers
   for (int i = threadIdx.x; i < num_groups; i += kChunkThreads) {
-    Group<float, kSize> weight, m_new = read_once(m + i), v_new = {};
+    Group<float, kSize> m_new = read_once(m + i), v_new = {};
     Group<G, kSize> grad = read_once(g + i);
     if constexpr (Rule::kHasV) v_new = read_once(v + i);
-    Group<W, kSize> rounded;
-    if (has_master) {
-      weight = read_once(master + i);
-    } else {
-      rounded = w[i];
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) weight.value[e] = to_float(rounded.value[e]);
-    }
+    Group<float, kSize> numbers = read_numbers(w + i, master + i, has_master);
 #pragma unroll
     for (int e = 0; e < kSize; ++e) {
-      weight.value[e] =
-          Rule::update(step, weight.value[e], __fmul_rn(to_float(grad.value[e]), step.grad_factor),
+      numbers.value[e] =
+          Rule::update(step, numbers.value[e], __fmul_rn(to_float(grad.value[e]), step.grad_factor),
                        m_new.value[e], v_new.value[e]);
-      rounded.value[e] = from_float<W>(weight.value[e]);
       grad.value[e] = from_float<G>(0);
     }
     write_once(m + i, m_new);
     if constexpr (Rule::kHasV) write_once(v + i, v_new);
-    if (has_master) write_once(master + i, weight);
-    w[i] = rounded;
+    write_numbers(w + i, master + i, has_master, numbers);
     if (!keep_gradients) write_once(g + i, grad);
   }
 }
@@ -144,7 +187,7 @@ UpdateItem update_item(const ParamGroup& group) {
           .g = group.g->data,
           .m = group.m->as<float>(),
           .v = group.v != nullptr ? group.v->as<float>() : nullptr,
-          .master = group.master != nullptr ? group.master->as<float>() : nullptr,
+          .master = group.master != nullptr ? group.master->data : nullptr,
           .elems = group.w->elems(),
           .decayed = group.decayed,
           .aligned = aligned};

@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(kRowThreads)
   store_group(y + row * width + column, out);
 }
 
-// A thread reads all it needs before it writes: dgate_up may be gate_up, and y, which is null unless it is to be
-// given again, may be dy.
+// A thread reads all it needs before it writes: dgate_up may be gate_up, and y, which is null unless it is to
+// be given again, may be dy.
 template <int kSize, typename T>
 __global__ void __launch_bounds__(kRowThreads)
     swiglu_grad(int64_t rows, int64_t width, const T* dy, const T* gate_up, T* dgate_up, T* y) {

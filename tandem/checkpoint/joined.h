@@ -1,0 +1,20 @@
+// fp32 numbers that lie in halves (base/split_float.h), joined on their way into a checkpoint: a few at a
+// time, so that saving needs no second copy of them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/base/file.h"
+
+namespace tandem {
+
+// As digest_and_copy of the joined numbers.
+std::vector<std::string> digest_and_join(std::span<const std::byte> high, std::span<const std::byte> low,
+                                         std::span<std::byte> dst);
+
+void write_joined(OutputFile& file, std::span<const std::byte> high, std::span<const std::byte> low);
+
+}  // namespace tandem
