@@ -5,16 +5,17 @@ Weights, tokens and images are not stored: both sides compute them from the same
 (`noise` below, `golden_noise` in golden_test.cpp), so the golden files hold nothing but losses and gradient norms.
 
   python3 tests/golden/make_golden.py tests/golden      # with torch 2.11
+
+tests/cuda/pytorch.py makes others, on a GPU and of more steps, with --device cuda --steps 50 and the like.
 """
+import argparse
 import json
 import math
-import sys
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-STEPS = 20
 MASK = (1 << 64) - 1
 
 
@@ -46,6 +47,8 @@ def integers(name, count, limit):
 
 
 class Model:
+    device = "cpu"
+
     def __init__(self):
         self.params = {}
 
@@ -57,7 +60,7 @@ class Model:
             x = np.float32(0.02) * x
         else:
             x = np.float32(kind) * x
-        p = torch.from_numpy(x.reshape(shape).copy()).requires_grad_()
+        p = torch.from_numpy(x.reshape(shape).copy()).to(self.device).requires_grad_()
         self.params[name] = p
         return p
 
@@ -143,7 +146,7 @@ class Llama(Model):
         d, hd, t = c["width"], c["width"] // c["heads"], c["context"]
         freq = 1.0 / (c["rope_theta"] ** (torch.arange(0, hd, 2).double() / hd))
         angle = torch.outer(torch.arange(t).double(), freq)
-        cos, sin = angle.cos().float(), angle.sin().float()
+        cos, sin = angle.cos().float().to(self.device), angle.sin().float().to(self.device)
 
         def rope(q, heads):
             b = q.shape[0]
@@ -236,16 +239,16 @@ def batch_of(model, step):
     return torch.from_numpy(x), torch.from_numpy(y)
 
 
-def train(model, precision):
+def train(model, precision, steps, lr):
     decay = [p for p in model.params.values() if p.dim() > 1]
     plain = [p for p in model.params.values() if p.dim() <= 1]
     opt = torch.optim.AdamW([dict(params=decay, weight_decay=0.1), dict(params=plain, weight_decay=0.0)],
-                            lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+                            lr=lr, betas=(0.9, 0.95), eps=1e-8)
     losses, norms = [], []
-    for step in range(STEPS):
-        x, y = batch_of(model, step % 2)  # two batches in turn, so that the loss falls
+    for step in range(steps):
+        x, y = (t.to(model.device) for t in batch_of(model, step % 2))  # two batches in turn, so that the loss falls
         opt.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(model.device, dtype=torch.bfloat16, enabled=precision == "bf16"):
             loss = model.loss(x, y)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(list(model.params.values()), 1.0)
@@ -255,17 +258,27 @@ def train(model, precision):
     return losses, norms
 
 
+MAKERS = {"gpt2": Gpt2, "llama": Llama, "resnet": Resnet, "resnet_group": lambda: Resnet("group")}
+
+
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--models", default=",".join(MAKERS))
+    args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    out = sys.argv[1]
-    makers = {"gpt2": Gpt2, "llama": Llama, "resnet": Resnet, "resnet_group": lambda: Resnet("group")}
-    for name, make in makers.items():
+    Model.device = args.device
+    for name in args.models.split(","):
         for precision in ("fp32", "bf16"):
-            model = make()
-            losses, norms = train(model, precision)
-            record = dict(torch=torch.__version__, precision=precision, model=model.config, losses=losses, grad_norms=norms)
-            with open(f"{out}/{name}_{precision}.json", "w") as f:
+            model = MAKERS[name]()
+            losses, norms = train(model, precision, args.steps, args.lr)
+            record = dict(torch=torch.__version__, precision=precision, lr=args.lr, model=model.config, losses=losses,
+                          grad_norms=norms)
+            with open(f"{args.out}/{name}_{precision}.json", "w") as f:
                 json.dump(record, f, indent=1)
                 f.write("\n")
             print(name, precision, losses[0], losses[-1], norms[0], norms[-1])
