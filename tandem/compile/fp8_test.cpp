@@ -64,7 +64,7 @@ TEST(Fp8, SwigluJoinsItsQuantizing) {
 }
 
 TEST(Fp8, WhatIsMadeAgainIsQuantizedAgain) {
-  const Graph again = recompute(differentiated(llama()), {RecomputeKind::Full, 0}, false);
+  const Graph again = recompute(differentiated(llama()), {RecomputeKind::Full, 0}, GeluAgain::AsChosen);
   const Graph graph = quantize_products(again);
   verify(graph, "fp8");
   EXPECT_EQ(count(graph, Op::Fp8MatmulAcc), 8);

@@ -95,7 +95,6 @@ class GoldenRun {
     options.precision = precision_policy(precision);
     options.fuse = backend_.fuse;
     options.overwrite_gradients = backend_.overwrites_gradients;
-    options.gradients_beside = backend_.gradients_beside;
     options.choose = choose_from(backend_, pool_.num_threads());
     return compile_step(build_model(model_, batch_), options);
   }
