@@ -3,7 +3,6 @@
 #include <optional>
 #include <set>
 
-#include "tandem/compile/recompute.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
 
@@ -12,8 +11,7 @@ namespace {
 
 class Again {
  public:
-  Again(const Graph& graph, const Recompute& choice)
-      : graph_(graph), choice_(choice), readers_(readers(graph)), rewrite_(graph) {}
+  explicit Again(const Graph& graph) : graph_(graph), readers_(readers(graph)), rewrite_(graph) {}
 
   Graph run() {
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) match(id);
@@ -39,7 +37,7 @@ class Again {
     const Node& node = graph_.node(forward);
     const bool norm = node.op == Op::LayerNorm || node.op == Op::RmsNorm;
     if ((!norm && node.op != Op::Swiglu) || node.phase != Phase::Forward) return;
-    if (node.block == kNoBlock || makes_again(node.block, choice_)) return;
+    if (node.block == kNoBlock) return;
     const auto giver = find_giver(norm ? Value{forward, 1} : node.inputs[0]);
     if (!giver) return;
     Gift gift{forward, {}};
@@ -116,7 +114,6 @@ class Again {
   }
 
   const Graph& graph_;
-  const Recompute& choice_;
   const std::map<Value, std::vector<int32_t>> readers_;
   Rewrite rewrite_;
   std::map<int32_t, Gift> givers_;  // by gradient op
@@ -125,6 +122,6 @@ class Again {
 
 }  // namespace
 
-Graph give_again(const Graph& graph, const Recompute& choice) { return Again(graph, choice).run(); }
+Graph give_again(const Graph& graph) { return Again(graph).run(); }
 
 }  // namespace tandem

@@ -2,21 +2,20 @@
 // output is made of, so it can give that output again for the price of writing it. The gradients of the
 // weights that the output was multiplied with are then all that reads it in backward, and they can wait.
 //
-// Changes: such a gradient op gets {again: 1} and the forward's output as one more of its own; the products
-// of
+// This is what recompute: selective is where the backend's kernels can do it: nothing runs twice.
+//
+// Changes: such a gradient op gets {again: 1} and the forward's output as one more of its own; the products of
 //   backward that read the forward's read that one, and move to just behind it.
-// Keeps: the values, bit for bit (the kernels give the forward's bits); blocks that `choice` makes again as a
-//   whole, and what is outside of blocks: the loss begins backward with the last norm's output; outputs that
-//   something reads which cannot wait.
+// Keeps: the values, bit for bit (the kernels give the forward's bits); what is outside of blocks: the loss
+//   begins backward with the last norm's output; outputs that something reads which cannot wait.
 // Needs before: differentiate. Needs after: recompute, which then has less to drop; kernels that honour
 //   {again}.
 #pragma once
 
-#include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
 
-Graph give_again(const Graph& graph, const Recompute& choice);
+Graph give_again(const Graph& graph);
 
 }  // namespace tandem

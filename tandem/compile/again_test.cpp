@@ -68,8 +68,7 @@ TEST(GiveAgain, SwigluGivesWhatTheGradientOfTheNextWeightReads) {
 %8 = swiglu_grad(%7, %0) backward : f32[6,8]
 output "y" %4
 output "dx" %8
-)"),
-                                 {});
+)"));
   verify(graph, "again");
   EXPECT_EQ(print(graph), R"(%0 = input "gate_up" : f32[6,8]
 %1 = input "dy" backward : f32[6,3]
@@ -100,15 +99,15 @@ TEST(GiveAgain, LeavesAnOutputAloneThatSomethingReadsBeforeItCouldBeGiven) {
 %10 = swiglu_grad(%9, %0) backward : f32[6,8]
 output "dx" %10
 )";
-  EXPECT_EQ(print(give_again(parse_graph(text), {})), text);
+  EXPECT_EQ(print(give_again(parse_graph(text))), text);
 }
 
 TEST(GiveAgain, NormsOfAllBlocksButNotTheOneBeforeTheLoss) {
-  const Graph gpt2 = give_again(trained(Family::Gpt2, 3), {});
+  const Graph gpt2 = give_again(trained(Family::Gpt2, 3));
   verify(gpt2, "again");
   EXPECT_EQ(count_again(gpt2, Op::LayerNormGrad), 6);
   EXPECT_FALSE(read_in_backward(gpt2, Op::LayerNorm));
-  const Graph llama = give_again(trained(Family::Llama, 3), {});
+  const Graph llama = give_again(trained(Family::Llama, 3));
   verify(llama, "again");
   EXPECT_EQ(count_again(llama, Op::RmsNormGrad), 6);
   EXPECT_EQ(count_again(llama, Op::SwigluGrad), 3);
@@ -118,7 +117,7 @@ TEST(GiveAgain, NormsOfAllBlocksButNotTheOneBeforeTheLoss) {
 
 TEST(GiveAgain, GoesTogetherWithEveryFusion) {
   for (Family family : {Family::Gpt2, Family::Llama}) {
-    const Graph graph = schedule(fuse(give_again(trained(family, 3), {}), kAll));
+    const Graph graph = schedule(fuse(give_again(trained(family, 3)), kAll));
     verify(graph, "fuse");
     for (const Node& node : graph.nodes()) {
       if (node.op != Op::LayerNormGrad && node.op != Op::RmsNormGrad) continue;
@@ -139,20 +138,12 @@ TEST(GiveAgain, GoesTogetherWithEveryFusion) {
 
 TEST(GiveAgain, LeavesSelectiveRecomputationOnlyTheRest) {
   const Recompute selective{RecomputeKind::Selective, 0};
-  const Graph llama = recompute(give_again(trained(Family::Llama, 3), selective), selective);
+  const Graph llama = recompute(give_again(trained(Family::Llama, 3)), selective);
   for (const Node& node : llama.nodes()) EXPECT_NE(node.phase, Phase::Recompute) << op_name(node.op);
-  const Graph gpt2 = recompute(give_again(trained(Family::Gpt2, 3), selective), selective);
+  const Graph gpt2 = recompute(give_again(trained(Family::Gpt2, 3)), selective);
   verify(gpt2, "recompute");
   EXPECT_EQ(count(gpt2, Op::LayerNorm, Phase::Recompute), 0);
   EXPECT_EQ(count(gpt2, Op::Gelu, Phase::Recompute), 3);
-}
-
-TEST(GiveAgain, LeavesBlocksAloneThatAreMadeAgain) {
-  const Graph graph = trained(Family::Llama, 4);
-  EXPECT_EQ(print(give_again(graph, {RecomputeKind::Full, 0})), print(graph));
-  const Recompute every{RecomputeKind::Every, 2};
-  EXPECT_EQ(count_again(give_again(graph, every), Op::SwigluGrad), 2);
-  verify(schedule(fuse(recompute(give_again(graph, every), every), kAll)), "schedule");
 }
 
 TEST(GiveAgain, TakesAThirdOfLlamasActivations) {
@@ -162,7 +153,7 @@ TEST(GiveAgain, TakesAThirdOfLlamasActivations) {
     return static_cast<double>(plan_memory(graph, layout).sizes[static_cast<size_t>(Arena::Activations)]);
   };
   const Graph graph = trained(Family::Llama, 12);
-  EXPECT_LT(bytes(schedule(fuse(give_again(graph, {}), kAll))), 0.75 * bytes(schedule(fuse(graph, kAll))));
+  EXPECT_LT(bytes(schedule(fuse(give_again(graph), kAll))), 0.75 * bytes(schedule(fuse(graph, kAll))));
 }
 
 }  // namespace

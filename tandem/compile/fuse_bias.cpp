@@ -12,7 +12,8 @@ namespace {
 
 class BiasFusion {
  public:
-  explicit BiasFusion(const Graph& graph) : graph_(graph), readers_(readers(graph)), rewrite_(graph) {}
+  BiasFusion(const Graph& graph, bool across_blocks)
+      : graph_(graph), across_blocks_(across_blocks), readers_(readers(graph)), rewrite_(graph) {}
 
   Graph run() {
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) {
@@ -44,10 +45,7 @@ class BiasFusion {
     const Value dy = graph_.node(bias).inputs[1];
     if (!is_leaf(graph_.node(graph_.node(bias).inputs[0].node).op)) return std::nullopt;
     const Op made_by = graph_.node(dy.node).op;
-    // A pipeline may cut between two blocks, and gives the bits of one rank that accumulates: only where
-    // there is nothing to accumulate may sums be made in another block.
-    const bool fresh = graph_.node(bias).attrs.integer_or("fresh", 0) != 0;
-    const bool near = fresh || graph_.node(dy.node).block == graph_.node(bias).block;
+    const bool near = across_blocks_ || graph_.node(dy.node).block == graph_.node(bias).block;
     const bool norm = (made_by == Op::LayerNormGrad || made_by == Op::RmsNormGrad) && dy.index == 0;
     if (norm && near && alike(dy.node, bias) && !bias_of_.contains(dy.node)) return dy.node;
     for (int32_t reader : readers_.at(dy)) {
@@ -76,6 +74,7 @@ class BiasFusion {
   }
 
   const Graph& graph_;
+  const bool across_blocks_;
   const std::map<Value, std::vector<int32_t>> readers_;
   Rewrite rewrite_;
   std::map<int32_t, int32_t> bias_of_;  // by the node that makes its sums
@@ -84,6 +83,6 @@ class BiasFusion {
 
 }  // namespace
 
-Graph fuse_bias_sums(const Graph& graph) { return BiasFusion(graph).run(); }
+Graph fuse_bias_sums(const Graph& graph, bool across_blocks) { return BiasFusion(graph, across_blocks).run(); }
 
 }  // namespace tandem

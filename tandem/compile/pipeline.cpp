@@ -110,12 +110,15 @@ GeluAgain gelu_again(const FuseOptions& fuse) {
 Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const Draft& draft,
                    const CompileOptions& options, bool reduces) {
   Graph graph = differentiated;
-  if (options.fuse_enabled && options.fuse.outputs_again && !options.precision.fp8)
-    graph = passes.run("again", [&] { return give_again(graph, options.recompute); });
+  const bool selective = options.recompute.kind == RecomputeKind::Selective;
+  if (selective && options.fuse_enabled && options.fuse.outputs_again && !options.precision.fp8)
+    graph = passes.run("again", [&] { return give_again(graph); });
   graph =
       passes.run("recompute", [&] { return recompute(graph, options.recompute, gelu_again(options.fuse)); });
   if (options.precision.fp8) graph = passes.run("fp8", [&] { return quantize_products(graph); });
-  if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, options.fuse); });
+  FuseOptions fused = options.fuse;
+  fused.sums_across_blocks = options.parallel.at.shape.world() == 1 && options.parallel.micro_batches == 1;
+  if (options.fuse_enabled) graph = passes.run("fuse", [&] { return fuse(graph, fused); });
   if (options.parallel.in_units()) {
     const DataAxisOptions data = data_options(options.parallel);
     graph = passes.run("data", [&] { return shard_data(graph, draft.layout, data, reduces); });

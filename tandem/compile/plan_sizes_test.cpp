@@ -28,6 +28,7 @@ double planned(const ModelConfig& model, int64_t batch, const Saving& saving) {
                   .gelu_grad = true,
                   .bias_sums = true,
                   .outputs_again = saving.outputs_again};
+  if (saving.outputs_again) options.recompute = {RecomputeKind::Selective, 0};
   options.overwrite_gradients = saving.overwrite_gradients;
   options.choose = [](const Node& node, const std::vector<TensorType>&, bool) {
     return KernelChoice{std::string(op_name(node.op)), 0};

@@ -37,6 +37,11 @@ bool block_chosen(int32_t block, const Recompute& choice) {
   return false;
 }
 
+// Whether all of a block is made again.
+bool makes_again(int32_t block, const Recompute& choice) {
+  return choice.kind != RecomputeKind::Selective && block_chosen(block, choice);
+}
+
 bool has_side_effect(const Graph& graph, const Node& node) {
   for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) {
     const int input = aliased_input(node, i);
@@ -51,10 +56,6 @@ int32_t num_blocks(const Graph& graph) {
   int32_t count = 0;
   for (const Node& node : graph.nodes()) count = std::max(count, node.block + 1);
   return count;
-}
-
-bool makes_again(int32_t block, const Recompute& choice) {
-  return choice.kind != RecomputeKind::Selective && block_chosen(block, choice);
 }
 
 std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, GeluAgain gelu) {

@@ -16,9 +16,6 @@ namespace tandem {
 
 int32_t num_blocks(const Graph& graph);
 
-// Whether all of a block is made again.
-bool makes_again(int32_t block, const Recompute& choice);
-
 // When a gelu is made again: where other cheap ops are, only together with its product, because the two as
 // one op give other bits (FuseOptions::gelu_of_product), or in every block, whatever the choice.
 enum class GeluAgain { AsChosen, WithProduct, Always };

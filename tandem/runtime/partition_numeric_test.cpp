@@ -251,7 +251,7 @@ Graph finished(const Graph& typed, RecomputeKind kind) {
 Graph fused(const Graph& typed) { return finished(typed, RecomputeKind::None); }
 Graph recomputed(const Graph& typed) { return finished(typed, RecomputeKind::Full); }
 Graph selective(const Graph& typed) { return finished(typed, RecomputeKind::Selective); }
-Graph given_again(const Graph& typed) { return schedule(fuse(give_again(plain(typed), {}))); }
+Graph given_again(const Graph& typed) { return schedule(fuse(give_again(plain(typed)))); }
 Graph evaluated(const Graph& typed) { return schedule(fuse(inference(typed, /*keep_logits=*/false))); }
 
 ModelConfig tiny(Family family, bool tied, bool qkv_bias, int64_t kv_heads) {

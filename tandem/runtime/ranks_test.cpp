@@ -80,6 +80,7 @@ Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
         if (adjust) adjust(options.parallel);
         options.precision = precision_policy(precision);
         options.fuse.outputs_again = outputs_again;
+        if (outputs_again) options.recompute = {RecomputeKind::Selective, 0};
         options.choose = choose_from(registry, 1);
         auto& session = sessions[static_cast<size_t>(rank)];
         session = std::make_unique<Session>(compile_step(build_model(tiny(), 2), options), registry,
