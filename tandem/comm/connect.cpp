@@ -45,7 +45,8 @@ class Connector {
                                                remaining(), TcpStore::kPatience, "rank 0");
     store_ = served->store.get();
     prefix_ = fmt::format("{}/{}/", world_.run_id, world_.restart_count);
-    roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining());
+    roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining(),
+                            options_.connect_timeout);
     std::vector<std::string> names;
     for (const Member& member : roster_) names.push_back(member.name());
     served->membership = std::make_unique<StoreMembership>(

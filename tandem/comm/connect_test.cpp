@@ -161,7 +161,7 @@ TEST(Connect, ListsTheRanksThatDoNotAppear) {
     };
   };
   RankProcess zero(as_rank(0)), three(as_rank(3));
-  const std::string expected = "ranks 1, 2, 4 of 5 did not appear within ";
+  const std::string expected = "ranks 1, 2, 4 of 5 did not appear within 0.4 s; ";
   const std::string message = zero.outcome();
   EXPECT_TRUE(message.starts_with(expected)) << message;
   EXPECT_EQ(three.outcome(), message);

@@ -44,18 +44,18 @@ Member decode(std::string bytes) {
 }
 
 std::string missing_ranks(TcpStore& store, const std::string& prefix, int world_size,
-                          std::chrono::milliseconds timeout) {
+                          std::chrono::milliseconds limit) {
   std::vector<int> missing;
   for (int rank = 0; rank < world_size; ++rank) {
     if (!store.try_get(fmt::format("{}member/{}", prefix, rank))) missing.push_back(rank);
   }
   const size_t named = std::min(missing.size(), kMaxRanksNamed);
   return fmt::format(
-      "{} {}{} of {} did not appear within {:.3g} s; start them with the same MASTER_ADDR and MASTER_PORT",
+      "{} {}{} of {} did not appear within {} s; start them with the same MASTER_ADDR and MASTER_PORT",
       missing.size() == 1 ? "rank" : "ranks",
       fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(named), ", "),
       named < missing.size() ? fmt::format(" and {} more", missing.size() - named) : "", world_size,
-      static_cast<double>(timeout.count()) / 1000);
+      static_cast<double>(limit.count()) / 1000);
 }
 
 // The store goes with rank 0, which leaves the others a moment to read the outcome.
@@ -83,7 +83,7 @@ Member this_member(const WorldInfo& world, const MeshPosition& position, const T
 // Keys: "shape" is what the first to come believes of the world; "member/<rank>"; "arrived" counts them; and
 // "ready" holds the outcome, an error ("E...") or the roster ("R..."), whoever comes to it first.
 std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, const Member& own,
-                                  std::chrono::milliseconds timeout) {
+                                  std::chrono::milliseconds left, std::chrono::milliseconds limit) {
   const std::string ready_key = prefix + "ready";
   const std::string first_bytes = store.set_if_missing(prefix + "shape", encode(own));
   const Member first = decode(first_bytes);
@@ -108,14 +108,14 @@ std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, co
   if (store.add(prefix + "arrived", 1) == own.world_size) {
     std::vector<std::string> members;
     for (int rank = 0; rank < own.world_size; ++rank) {
-      members.push_back(store.get(fmt::format("{}member/{}", prefix, rank), timeout));
+      members.push_back(store.get(fmt::format("{}member/{}", prefix, rank), left));
     }
     store.set_if_missing(ready_key, "R" + encode_frame({members.begin(), members.end()}));
   }
   // Rank 0 gives up first, since the store goes with it.
-  std::optional<std::string> outcome = store.wait_for(ready_key, own.rank == 0 ? timeout : timeout + kGrace);
+  std::optional<std::string> outcome = store.wait_for(ready_key, own.rank == 0 ? left : left + kGrace);
   if (!outcome)
-    outcome = store.set_if_missing(ready_key, "E" + missing_ranks(store, prefix, own.world_size, timeout));
+    outcome = store.set_if_missing(ready_key, "E" + missing_ranks(store, prefix, own.world_size, limit));
   if ((*outcome)[0] == 'E') give_up(own, outcome->substr(1));
 
   std::string bytes = outcome->substr(1);

@@ -31,7 +31,7 @@ struct FuseOptions {
   bool gelu_grad = false;
   bool bias_sums = false;
   bool sums_across_blocks = false;  // of biases (fuse_bias.h); the compiler sets it where a step is one pass
-  bool outputs_again = false;  // gradients of norms and SwiGLU can give the forward's output again
+  bool outputs_again = false;       // gradients of norms and SwiGLU can give the forward's output again
 };
 
 Graph fuse(const Graph& graph, const FuseOptions& options = {});

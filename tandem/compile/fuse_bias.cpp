@@ -83,6 +83,8 @@ class BiasFusion {
 
 }  // namespace
 
-Graph fuse_bias_sums(const Graph& graph, bool across_blocks) { return BiasFusion(graph, across_blocks).run(); }
+Graph fuse_bias_sums(const Graph& graph, bool across_blocks) {
+  return BiasFusion(graph, across_blocks).run();
+}
 
 }  // namespace tandem

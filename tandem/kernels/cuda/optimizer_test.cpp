@@ -156,7 +156,8 @@ std::vector<HostTensor> expect_bits_of_cpu(const Call& call) {
       const int64_t width = dtype_bytes(got[k].type.dtype);
       for (int64_t i = 0; i < got[k].type.shape.elems(); ++i) {
         const auto begin = static_cast<size_t>(i * width);
-        if (std::memcmp(&got[k].bytes[begin], &want[k].bytes[begin], static_cast<size_t>(width)) == 0) continue;
+        if (std::memcmp(&got[k].bytes[begin], &want[k].bytes[begin], static_cast<size_t>(width)) == 0)
+          continue;
         if (std::isnan(got[k].at(i)) && std::isnan(want[k].at(i))) continue;  // their signs differ
         ADD_FAILURE() << fmt::format("output {}, element {}: {:a}, on the CPU {:a}", k, i, got[k].at(i),
                                      want[k].at(i));
