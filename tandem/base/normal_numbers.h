@@ -16,22 +16,27 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
+TANDEM_HOST_DEVICE inline void philox_round(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3,
+                                            uint32_t k0, uint32_t k1) {
+  const uint64_t p0 = uint64_t{0xd2511f53u} * c0;
+  const uint64_t p1 = uint64_t{0xcd9e8d57u} * c2;
+  const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+  const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+  c0 = n0;
+  c1 = static_cast<uint32_t>(p1);
+  c2 = n2;
+  c3 = static_cast<uint32_t>(p0);
+}
+
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr uint32_t kPhiloxStep0 = 0x9e3779b9u, kPhiloxStep1 = 0xbb67ae85u;  // of the key, each round
+
 TANDEM_HOST_DEVICE inline PhiloxBlock philox_block(uint64_t seed, uint64_t stream, uint64_t counter) {
   auto c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
   auto c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
   auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xd2511f53u} * c0;
-    const uint64_t p1 = uint64_t{0xcd9e8d57u} * c2;
-    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-    const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-    c0 = n0;
-    c1 = static_cast<uint32_t>(p1);
-    c2 = n2;
-    c3 = static_cast<uint32_t>(p0);
-    k0 += 0x9e3779b9u;
-    k1 += 0xbb67ae85u;
-  }
+  for (int round = 0; round < kPhiloxRounds; ++round, k0 += kPhiloxStep0, k1 += kPhiloxStep1)
+    philox_round(c0, c1, c2, c3, k0, k1);
   return {{c0, c1, c2, c3}};
 }
 
@@ -65,16 +70,20 @@ TANDEM_HOST_DEVICE inline void cos_sin_of(uint32_t turn, double& cosine, double&
   if (quadrant == 2 || quadrant == 3) sine = -sine;
 }
 
+// Two standard normals of two words.
+TANDEM_HOST_DEVICE inline void normal_pair(uint32_t word, uint32_t turn, float& first, float& second) {
+  const double uniform = (static_cast<double>(word) + 0.5) * 0x1p-32;
+  const double radius = std::sqrt(-2.0 * log_of(uniform));
+  double cosine = 0, sine = 0;
+  cos_sin_of(turn, cosine, sine);
+  first = static_cast<float>(radius * cosine);
+  second = static_cast<float>(radius * sine);
+}
+
 // Four standard normals of a block's bits.
 TANDEM_HOST_DEVICE inline void normals_of(const PhiloxBlock& block, float out[4]) {
-  for (int pair = 0; pair < 2; ++pair) {
-    const double uniform = (static_cast<double>(block.word[2 * pair]) + 0.5) * 0x1p-32;
-    const double radius = std::sqrt(-2.0 * log_of(uniform));
-    double cosine = 0, sine = 0;
-    cos_sin_of(block.word[2 * pair + 1], cosine, sine);
-    out[2 * pair] = static_cast<float>(radius * cosine);
-    out[2 * pair + 1] = static_cast<float>(radius * sine);
-  }
+  normal_pair(block.word[0], block.word[1], out[0], out[1]);
+  normal_pair(block.word[2], block.word[3], out[2], out[3]);
 }
 
 }  // namespace tandem

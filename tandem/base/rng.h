@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace tandem {
@@ -20,6 +21,8 @@ class Rng {
   uint64_t below(uint64_t n, uint64_t limit) const;        // uniform in [0, limit), limit < 2^32
   float uniform(uint64_t n) const;                         // [0, 1), 24 bits
   void normals(uint64_t block_index, float out[4]) const;  // four standard normals (Box-Muller)
+  // The same of many blocks in turn: four values each, so a multiple of four.
+  void normals(uint64_t first_block, std::span<float> out) const;
 
  private:
   uint64_t seed_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 namespace tandem {
 namespace {
@@ -52,6 +53,19 @@ TEST(Rng, NormalsAreBoxMullerOfTheBits) {
       const double angle = 2 * std::numbers::pi * raw[2 * pair + 1] * 0x1p-32;
       ASSERT_NEAR(values[2 * pair], radius * std::cos(angle), 1e-6);
       ASSERT_NEAR(values[2 * pair + 1], radius * std::sin(angle), 1e-6);
+    }
+  }
+}
+
+TEST(Rng, ManyNormalsAreThoseOfTheirBlocks) {
+  const Rng rng(5, 6);
+  for (const uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 32) - 7}) {
+    std::vector<float> many(4 * 150);
+    rng.normals(first, many);
+    for (size_t block = 0; block < 150; ++block) {
+      float one[4];
+      rng.normals(first + block, one);
+      for (size_t i = 0; i < 4; ++i) ASSERT_EQ(many[4 * block + i], one[i]) << first << " + " << block;
     }
   }
 }

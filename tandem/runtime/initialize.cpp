@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <span>
 #include <string_view>
 
 #include "tandem/base/error.h"
@@ -27,14 +28,19 @@ void store(std::byte* dst, DType dtype, int64_t i, float value) {
 
 // Elements [begin, end) of a tensor, to dst from element `at` on.
 void fill(std::byte* dst, DType dtype, int64_t at, int64_t begin, int64_t end, const StartingValues& values) {
+  constexpr int64_t kMade = 1024;  // at a time
   const Rng rng(values.seed, values.stream);
+  float made[kMade];
+  std::fill_n(made, kMade, 1.0f);
   for (int64_t i = begin; i < end;) {
-    float made[4] = {1, 1, 1, 1};
+    const int64_t skipped = i % 4;  // of the first block
+    const int64_t count = std::min(kMade - skipped, end - i);
     if (values.normal) {
-      rng.normals(static_cast<uint64_t>(i / 4), made);
+      rng.normals(static_cast<uint64_t>(i / 4),
+                  std::span(made, static_cast<size_t>((skipped + count + 3) / 4 * 4)));
       for (float& x : made) x *= values.std;
     }
-    for (int64_t j = i % 4; j < 4 && i < end; ++j, ++i) store(dst, dtype, at + i - begin, made[j]);
+    for (int64_t j = 0; j < count; ++j, ++i) store(dst, dtype, at + i - begin, made[skipped + j]);
   }
 }
 

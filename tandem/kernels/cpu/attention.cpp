@@ -30,7 +30,7 @@ struct RunningSoftmax {
   alignas(64) float shrink[kQueryBlock];  // what earlier sums are multiplied by when the maximum grows
 };
 
-// Masks scores beyond each query's reach with -inf and takes the new maxima into account.
+// Takes the maxima of what each query sees into account.
 HWY_ATTR void raise_maxima(const ScoreBlock& block, float* scores, RunningSoftmax& state) {
   const FloatTag d;
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -44,9 +44,7 @@ HWY_ATTR void raise_maxima(const ScoreBlock& block, float* scores, RunningSoftma
     for (; j + kLanes <= seen; j += kLanes) top = hn::Max(top, hn::Load(d, row + j));
     for (; j < width; j += kLanes) {
       const auto in_reach = hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, seen - j)));
-      const auto masked = hn::IfThenElse(in_reach, hn::Load(d, row + j), lowest);
-      hn::Store(masked, d, row + j);
-      top = hn::Max(top, masked);
+      top = hn::Max(top, hn::IfThenElse(in_reach, hn::Load(d, row + j), lowest));
     }
     maxima[i] = std::max(state.max[i], hn::GetLane(hn::MaxOfLanes(d, top)));
   }
@@ -60,7 +58,8 @@ HWY_ATTR void raise_maxima(const ScoreBlock& block, float* scores, RunningSoftma
   }
 }
 
-// scores = exp(scores - max); adds them up.
+// scores = exp(scores - max), or 0 beyond a query's reach; adds them up. The mask comes last: exp(-inf) would
+// pass through subnormal numbers, which take Intel's cores a hundred cycles.
 HWY_ATTR void exponentiate(const ScoreBlock& block, const RowPrefetch& upcoming, float* scores,
                            RunningSoftmax& state) {
   const FloatTag d;
@@ -69,9 +68,17 @@ HWY_ATTR void exponentiate(const ScoreBlock& block, const RowPrefetch& upcoming,
     float* row = scores + i * kScoreStride;
     const int64_t width = block.columns(i / kTileRows * kTileRows);
     const auto top = hn::Set(d, state.max[i]);
+    const int64_t seen = block.seen(i);
     auto sum = hn::Zero(d);
-    for (int64_t j = 0; j < width; j += kLanes) {
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) {
       const auto p = fast_exp(d, hn::Sub(hn::Load(d, row + j), top));
+      hn::Store(p, d, row + j);
+      sum = hn::Add(sum, p);
+    }
+    for (; j < width; j += kLanes) {
+      const auto in_reach = hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, seen - j)));
+      const auto p = hn::IfThenElseZero(in_reach, fast_exp(d, hn::Sub(hn::Load(d, row + j), top)));
       hn::Store(p, d, row + j);
       sum = hn::Add(sum, p);
     }
