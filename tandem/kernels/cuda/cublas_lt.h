@@ -22,6 +22,8 @@ class LtProduct {
   // At most `most` algorithms that give the same bits every time, in the library's order of preference. None
   // where it does not have this combination of types, shape, alignment and epilogue.
   std::vector<Algorithm> candidates(int most) const;
+  // `like`, one of them, with settings that the library has but seldom suggests: what it accepts of them.
+  std::vector<Algorithm> variants(const Algorithm& like) const;
   bool accepts(const Algorithm& algorithm) const;
   // Puts the product into the queue; false where the library refuses. `workspace` holds kGemmWorkspace bytes.
   bool run(const Algorithm& algorithm, void* workspace, cudaStream_t queue) const;

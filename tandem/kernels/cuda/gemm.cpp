@@ -146,12 +146,18 @@ bool run_choice(const GemmChoice& choice, const Gemm& gemm, const GemmTensors& t
   return true;
 }
 
-// The library's suggestions, best first by its own estimate; where it has none, the epilogue is a pass of
-// ours.
+// The library's suggestions, best first by its own estimate, and variants of the first where more than one is
+// wanted; where it has none, the epilogue is a pass of ours.
 std::vector<GemmChoice> alternatives(const Gemm& gemm, const GemmTensors& tensors, int most) {
   std::vector<GemmChoice> found;
   if (library_may_have(gemm, tensors)) {
-    for (const Algorithm& algorithm : LtProduct(gemm, tensors).candidates(most))
+    const LtProduct product(gemm, tensors);
+    std::vector<Algorithm> algorithms = product.candidates(most);
+    if (most > 1 && !algorithms.empty()) {
+      const std::vector<Algorithm> more = product.variants(algorithms.front());
+      algorithms.insert(algorithms.end(), more.begin(), more.end());
+    }
+    for (const Algorithm& algorithm : algorithms)
       found.push_back({false, std::bit_cast<decltype(GemmChoice::algorithm)>(algorithm)});
   }
   if (!found.empty()) return found;

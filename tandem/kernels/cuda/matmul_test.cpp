@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "tandem/kernels/cuda/cublas_lt.h"
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/gemm.h"
 #include "tandem/kernels/cuda/kernel_test.h"
@@ -282,6 +283,51 @@ TEST(CudaGemm, IsExactWhereverItsTensorsStart) {
       }
     }
   }
+  check(cudaFree(memory), "cudaFree");
+}
+
+// Settings that the library accepts, but did not suggest, compute the same product, wherever its edges fall.
+TEST(CudaGemm, EveryVariantIsTheProduct) {
+  TANDEM_NEEDS_GPU();
+  constexpr int64_t kM = 408, kN = 328, kK = 64;  // no sum is above 256: bf16 has it exactly
+  constexpr size_t kPart = 512 << 10;
+  void* allocated = nullptr;
+  check(cudaMalloc(&allocated, 3 * kPart + kGemmWorkspace), "cudaMalloc");
+  auto* memory = static_cast<std::byte*>(allocated);
+  const GemmTensors tensors{memory, memory + kPart, memory + 2 * kPart};
+  const auto fill = [&](const void* to, int64_t elems, int64_t salt) {
+    std::vector<BFloat16> values;
+    for (int64_t i = 0; i < elems; ++i) values.push_back(to_bfloat16(small_integer(i, salt)));
+    check(cudaMemcpy(const_cast<void*>(to), values.data(), values.size() * 2, cudaMemcpyHostToDevice),
+          "cudaMemcpy");
+  };
+  fill(tensors.a, kM * kK, 1);
+  fill(tensors.b, kK * kN, 2);
+  size_t found = 0;
+  for (const auto& [trans_a, trans_b] : {std::pair{false, false}, {true, false}, {false, true}}) {
+    const LtProduct product({kM, kN, kK, trans_a, trans_b, DType::BF16, DType::BF16}, tensors);
+    const std::vector<Algorithm> variants = product.variants(product.candidates(1).at(0));
+    found += variants.size();
+    for (size_t i = 0; i < variants.size(); ++i) {
+      SCOPED_TRACE(fmt::format("variant {} trans {} {}", i, trans_a, trans_b));
+      check(cudaMemset(tensors.d, 0xff, kPart), "cudaMemset");
+      ASSERT_TRUE(product.run(variants[i], memory + 3 * kPart, nullptr));
+      HostTensor d(DType::BF16, {kM * kN});
+      check(cudaMemcpy(d.bytes.data(), tensors.d, d.bytes.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+      for (int64_t row = 0; row < kM; ++row) {
+        for (int64_t col = 0; col < kN; ++col) {
+          float want = 0;
+          for (int64_t p = 0; p < kK; ++p)
+            want += small_integer(trans_a ? p * kM + row : row * kK + p, 1) *
+                    small_integer(trans_b ? col * kK + p : p * kN + col, 2);
+          ASSERT_EQ(d.at(row * kN + col), want) << row << ", " << col;
+        }
+      }
+    }
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  EXPECT_TRUE(found > 0 || properties.major != 9) << "they were found on a GPU of this kind";
   check(cudaFree(memory), "cudaFree");
 }
 
