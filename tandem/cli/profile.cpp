@@ -18,7 +18,14 @@ struct KernelTime {
   int64_t calls = 0;
   double seconds = 0;
   double flops = 0;
+  double fp8_flops = 0;  // of them, by products of 8-bit floats
   double bytes = 0;
+};
+
+struct Ceilings {
+  double flops;
+  double fp8_flops;  // 0 where none are done
+  double bandwidth;
 };
 
 // How close a kernel is to whichever of the two ceilings binds it: the time its arithmetic needs at peak, or
@@ -27,8 +34,10 @@ struct Ceiling {
   double fraction;
   bool compute_bound;
 };
-Ceiling ceiling(const KernelTime& time, double peak_flops, double bandwidth) {
-  const double compute_s = time.flops / peak_flops, memory_s = time.bytes / bandwidth;
+Ceiling ceiling(const KernelTime& time, const Ceilings& ceilings) {
+  const double fp8_s = time.fp8_flops > 0 ? time.fp8_flops / ceilings.fp8_flops : 0;
+  const double compute_s = (time.flops - time.fp8_flops) / ceilings.flops + fp8_s;
+  const double memory_s = time.bytes / ceilings.bandwidth;
   return {std::max(compute_s, memory_s) / time.seconds, compute_s >= memory_s};
 }
 
@@ -52,6 +61,8 @@ class Profile {
     ++time.calls;
     time.seconds += seconds;
     time.flops += static_cast<double>(command.flops);
+    if (command.op == Op::Fp8Matmul || command.op == Op::Fp8MatmulAcc)
+      time.fp8_flops += static_cast<double>(command.flops);
     time.bytes += static_cast<double>(command.bytes);
     if (!trace_) return;
     if (zero_s_ == 0) zero_s_ = start_s;
@@ -71,7 +82,7 @@ class Profile {
     if (trace_) trace_->finish();
   }
 
-  void print(double step_s, double peak_flops, double bandwidth, bool json) const {
+  void print(double step_s, const Ceilings& ceilings, bool json) const {
     std::vector<std::pair<std::string, KernelTime>> rows(kernels_.begin(), kernels_.end());
     std::sort(rows.begin(), rows.end(),
               [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
@@ -79,7 +90,7 @@ class Profile {
     if (json) {
       nlohmann::json list = nlohmann::json::array();
       for (const auto& [name, time] : rows) {
-        const Ceiling limit = ceiling(time, peak_flops, bandwidth);
+        const Ceiling limit = ceiling(time, ceilings);
         list.push_back({{"kernel", name},
                         {"calls", static_cast<double>(time.calls) / steps},
                         {"ms", time.seconds * 1e3 / steps},
@@ -88,22 +99,25 @@ class Profile {
                         {"bound", limit.compute_bound ? "compute" : "memory"}});
       }
       std::printf("%s\n", nlohmann::json{{"step_ms", step_s * 1e3},
-                                         {"peak_gflops", peak_flops / 1e9},
-                                         {"copy_gb_per_s", bandwidth / 1e9},
+                                         {"peak_gflops", ceilings.flops / 1e9},
+                                         {"peak_fp8_gflops", ceilings.fp8_flops / 1e9},
+                                         {"copy_gb_per_s", ceilings.bandwidth / 1e9},
                                          {"kernels", list}}
                               .dump(1)
                               .c_str());
       return;
     }
-    std::printf("%s\n", fmt::format("ceilings: {:.1f} GFLOP/s, {:.1f} GB/s; step {:.1f} ms", peak_flops / 1e9,
-                                    bandwidth / 1e9, step_s * 1e3)
+    const std::string fp8 =
+        ceilings.fp8_flops > 0 ? fmt::format(" ({:.1f} in 8 bits)", ceilings.fp8_flops / 1e9) : "";
+    std::printf("%s\n", fmt::format("ceilings: {:.1f} GFLOP/s{}, {:.1f} GB/s; step {:.1f} ms",
+                                    ceilings.flops / 1e9, fp8, ceilings.bandwidth / 1e9, step_s * 1e3)
                             .c_str());
     std::printf("%s\n", fmt::format("{:<30} {:>6} {:>10} {:>7} {:>10} {:>8} {:>11}  bound", "kernel", "calls",
                                     "ms/step", "share", "GFLOP/s", "GB/s", "of ceiling")
                             .c_str());
     double covered = 0;
     for (const auto& [name, time] : rows) {
-      const Ceiling limit = ceiling(time, peak_flops, bandwidth);
+      const Ceiling limit = ceiling(time, ceilings);
       if (!name.ends_with(" (beside)")) covered += time.seconds / steps;
       std::printf("%s\n", fmt::format("{:<30} {:>6.0f} {:>10.2f} {:>6.1f}% {:>10.1f} {:>8.1f} {:>10.1f}%  {}",
                                       name, static_cast<double>(time.calls) / steps,
@@ -196,9 +210,11 @@ void add_profile(CLI::App& app, Action& action) {
       world.barrier("end of the profile");
       if (!world.leads()) return ExitCode::Done;
       const int threads = session.pool().num_threads();
-      profile.print(step_s / static_cast<double>(flags->steps),
-                    backend.peak_flops(precision_policy(config.precision).storage, threads),
-                    backend.copy_bandwidth(threads), flags->json);
+      const PrecisionPolicy precision = precision_policy(config.precision);
+      const Ceilings ceilings{backend.peak_flops(precision.storage, threads),
+                              precision.fp8 ? backend.peak_flops(DType::F8E4M3, threads) : 0,
+                              backend.copy_bandwidth(threads)};
+      profile.print(step_s / static_cast<double>(flags->steps), ceilings, flags->json);
       if (!flags->json) {
         print_memory(session, backend);
         if (!flags->trace.empty())

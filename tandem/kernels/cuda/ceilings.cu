@@ -1,5 +1,7 @@
 #include "tandem/kernels/cuda/ceilings.h"
 
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -27,15 +29,34 @@ DeviceBytes allocate(size_t bytes) {  // null where there is not as much
 }
 
 // Numbers in [-1, 1) without a pattern: products of zeros draw less power and run faster than training does.
-template <typename T>
-__global__ void fill_noise(T* out, int64_t count) {
-  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (i >= count) return;
+__device__ __forceinline__ float noise(int64_t i) {
   uint32_t bits = static_cast<uint32_t>(i) * 2654435761u + 12345u;
   bits ^= bits >> 15;
   bits *= 2246822519u;
   bits ^= bits >> 13;
-  out[i] = from_float<T>(static_cast<float>(bits) / 2147483648.0f - 1);
+  return static_cast<float>(bits) / 2147483648.0f - 1;
+}
+template <typename T>
+__global__ void fill_noise(T* out, int64_t count) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i < count) out[i] = from_float<T>(noise(i));
+}
+__global__ void fill_noise(__nv_fp8_storage_t* out, int64_t count) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i < count) out[i] = __nv_cvt_float_to_fp8(noise(i), __NV_SATFINITE, __NV_E4M3);
+}
+__global__ void set_one(float* out) { *out = 1; }
+
+void fill(std::byte* to, DType dtype, int64_t count, cudaStream_t queue) {
+  const auto blocks = static_cast<unsigned>((count + 255) / 256);
+  if (dtype == DType::F8E4M3) {
+    fill_noise<<<blocks, 256, 0, queue>>>(reinterpret_cast<__nv_fp8_storage_t*>(to), count);
+  } else {
+    for_storage(dtype, [&]<typename T>(T*) {
+      fill_noise<<<blocks, 256, 0, queue>>>(reinterpret_cast<T*>(to), count);
+    });
+  }
+  check_launch("fill_noise");
 }
 
 // The best of a few runs of `work`, in seconds.
@@ -57,20 +78,19 @@ double best_seconds(const Queue& queue, Work&& work) {
 
 double measure_matrix_peak(DType storage) {
   const int64_t size = storage == DType::F32 ? 4096 : 8192;
-  const Gemm gemm{.m = size, .n = size, .k = size, .trans_b = true, .in = storage, .out = storage};
-  const auto bytes = static_cast<size_t>(size * size * dtype_bytes(storage));
-  const DeviceBytes a = allocate(bytes), b = allocate(bytes), d = allocate(bytes);
-  const DeviceBytes workspace = allocate(kGemmWorkspace);
-  if (!a || !b || !d || !workspace) return 0;
+  const DType out = is_fp8(storage) ? DType::BF16 : storage;
+  const Gemm gemm{.m = size, .n = size, .k = size, .trans_b = true, .in = storage, .out = out};
+  const auto bytes = [&](DType dtype) { return static_cast<size_t>(size * size * dtype_bytes(dtype)); };
+  const DeviceBytes a = allocate(bytes(storage)), b = allocate(bytes(storage)), d = allocate(bytes(out));
+  const DeviceBytes workspace = allocate(kGemmWorkspace), scale = allocate(sizeof(float));
+  if (!a || !b || !d || !workspace || !scale) return 0;
   const Queue queue;
-  for_storage(storage, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    const auto blocks = static_cast<unsigned>((size * size + 255) / 256);
-    fill_noise<<<blocks, 256, 0, queue.get()>>>(reinterpret_cast<T*>(a.get()), size * size);
-    fill_noise<<<blocks, 256, 0, queue.get()>>>(reinterpret_cast<T*>(b.get()), size * size);
-    check_launch("fill_noise");
-  });
-  const GemmTensors tensors{.a = a.get(), .b = b.get(), .d = d.get()};
+  fill(a.get(), storage, size * size, queue.get());
+  fill(b.get(), storage, size * size, queue.get());
+  auto* one = reinterpret_cast<float*>(scale.get());
+  set_one<<<1, 1, 0, queue.get()>>>(one);
+  check_launch("set_one");
+  const GemmTensors tensors{.a = a.get(), .b = b.get(), .d = d.get(), .scale_a = one, .scale_b = one};
   const std::span scratch(workspace.get(), kGemmWorkspace);
   gemm_prepare(gemm, tensors, scratch, queue.get());
   const double seconds = best_seconds(queue, [&] { gemm_run(gemm, tensors, scratch, queue.get()); });
