@@ -20,30 +20,37 @@ const std::byte* element(const MatrixView& view, int64_t row, int64_t col) {
          (row * view.row_stride + col * view.col_stride) * dtype_bytes(view.dtype);
 }
 
-// Fetches what a thread will probably pack next of an A that runs along k into the second-level cache, a
-// little with each tile, so that packing does not wait for memory. Only a hint: it may be wrong.
+// What a thread will probably pack next of an A that runs along k, a few lines with each tile, so that
+// packing does not wait for memory. Only a hint: it may be wrong.
 class AheadReader {
  public:
   AheadReader(const MatrixView& a, int64_t row, int64_t rows, int64_t k, int64_t depth, int64_t num_tiles) {
     if (a.col_stride != 1 || rows <= 0) return;
     const int64_t elem_bytes = dtype_bytes(a.dtype);
-    at_ = element(a, row, k);
+    row_ = element(a, row, k);
     rows_ = rows;
-    row_bytes_ = depth * elem_bytes;
     stride_ = a.row_stride * elem_bytes;
-    per_tile_ = divide_up(rows, num_tiles);
+    row_lines_ = divide_up(depth * elem_bytes, 64);
+    per_tile_ = divide_up(rows * row_lines_, num_tiles);
   }
-  void advance() {
-    for (int64_t i = 0; i < per_tile_ && rows_ > 0; ++i, --rows_, at_ += stride_) {
-      for (int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(at_ + byte, 0, 2);
+  FetchAhead next(const std::byte* otherwise) {
+    if (rows_ == 0) return {otherwise, 0};
+    const FetchAhead ahead{row_ + 64 * line_, std::min(per_tile_, row_lines_ - line_)};
+    line_ += ahead.lines;
+    if (line_ == row_lines_) {
+      line_ = 0;
+      row_ += stride_;
+      --rows_;
     }
+    return ahead;
   }
 
  private:
-  const std::byte* at_ = nullptr;
+  const std::byte* row_ = nullptr;
   int64_t rows_ = 0;
-  int64_t row_bytes_ = 0;
   int64_t stride_ = 0;
+  int64_t row_lines_ = 0;
+  int64_t line_ = 0;  // the first of the row not yet asked for
   int64_t per_tile_ = 0;
 };
 
@@ -168,8 +175,7 @@ class Product {
                           std::min(engine_.nr, cols - c),
                           first,
                           last};
-          ahead.advance();
-          multiply(tile, padded, packed_a + r / engine_.mr * cut_.a_panel_bytes, b, sums,
+          multiply(tile, padded, packed_a + r / engine_.mr * cut_.a_panel_bytes, b, ahead.next(b), sums,
                    sums + r * cut_.task_cols + c);
         }
       }
@@ -201,8 +207,8 @@ class Product {
   }
 
   // One register tile. `spare` holds mr x nr sums; `block` is the tile's place among the task's sums.
-  void multiply(const Tile& tile, int64_t depth, const std::byte* a, const std::byte* b, float* spare,
-                float* block) const {
+  void multiply(const Tile& tile, int64_t depth, const std::byte* a, const std::byte* b,
+                const FetchAhead& ahead, float* spare, float* block) const {
     void* c = c_element(args_.c, tile.row, tile.col);
     FinishArgs finish{.sums = spare,
                       .sums_stride = engine_.nr,
@@ -216,8 +222,8 @@ class Product {
                       .pre = tile.last ? c_element(args_.pre, tile.row, tile.col) : nullptr};
     const bool ragged = tile.cols < engine_.nr || (engine_.whole_rows && tile.rows < engine_.mr);
     if (args_.c_dtype == DType::F32 && !ragged) {  // partial sums live in C
-      engine_.product(depth, a, b, static_cast<float*>(c), args_.ldc, tile.rows, tile.cols,
-                      finish.accumulate);
+      engine_.product(depth, a, b, static_cast<float*>(c), args_.ldc, tile.rows, tile.cols, finish.accumulate,
+                      ahead);
       finish.sums = static_cast<const float*>(c);
       finish.sums_stride = args_.ldc;
       finish.accumulate = false;
@@ -225,13 +231,13 @@ class Product {
       return;
     }
     if (args_.c_dtype != DType::F32 && !(tile.first && tile.last)) {  // partial sums live in the task's block
-      engine_.product(depth, a, b, block, cut_.task_cols, tile.rows, tile.cols, !tile.first);
+      engine_.product(depth, a, b, block, cut_.task_cols, tile.rows, tile.cols, !tile.first, ahead);
       if (!tile.last) return;
       finish.sums = block;
       finish.sums_stride = cut_.task_cols;
       finish.accumulate = args_.accumulate;
     } else {
-      engine_.product(depth, a, b, spare, engine_.nr, tile.rows, tile.cols, false);
+      engine_.product(depth, a, b, spare, engine_.nr, tile.rows, tile.cols, false, ahead);
     }
     engine_.finish(finish);
   }

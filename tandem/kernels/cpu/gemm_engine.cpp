@@ -1,7 +1,5 @@
-// The engines, one for each level and panel type. Where the first-level cache holds a panel of B of 256 steps
-// with room to spare for A (48 KiB, as on Intel's), fp32 passes are that long: 12% faster for weight
-// gradients on Sapphire Rapids. Where it does not (32 KiB, as on Zen 4), B streams from the second level
-// anyway, and longer passes, which read and write C less often, are 1% faster.
+// The engines, one for each level and panel type. A pass is as long as a panel of B fits into the first-level
+// cache with room to spare for A: longer ones read and write C less often.
 #include "tandem/kernels/cpu/gemm_engine.h"
 
 #include <unistd.h>
@@ -30,10 +28,17 @@ GemmEngine float_engine(Isa isa, const GemmMicro& micro, TileSize tile, int64_t 
           .burn_flops = micro.burn_flops};
 }
 
-int64_t avx512_kc() { return ::sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10 ? 256 : 384; }
+// Twice the rows of the others in a task, since its panels of B are half as wide: they are read from afar
+// half as often, and on Sapphire Rapids anything beyond the second level takes 140 ns.
+GemmEngine avx512_engine() {
+  const bool large_cache = ::sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;  // Intel's; Zen 4 has 32 KiB
+  GemmEngine engine = float_engine(Isa::Avx512, gemm_micro_avx512(), kAvx512Tile, large_cache ? 512 : 384);
+  engine.block_panels = 8;
+  return engine;
+}
 
 GemmEngine pair_engine() {
-  GemmEngine engine = float_engine(Isa::Avx512Bf16, gemm_micro_avx512_bf16(), kAvx512Tile, 768);
+  GemmEngine engine = float_engine(Isa::Avx512Bf16, gemm_micro_avx512_bf16(), kPairTile, 768);
   engine.panel = DType::BF16;
   engine.k_unit = 2;
   engine.pack_a = gemm_packs(Isa::Avx512Bf16).a_pairs;
@@ -42,7 +47,7 @@ GemmEngine pair_engine() {
 }
 
 GemmEngine amx_engine() {
-  static_assert(kAmxTile.nr == kAvx512Tile.nr, "both use the same panels of B");
+  static_assert(kAmxTile.nr == kPairTile.nr, "both use the same panels of B");
   GemmEngine engine = float_engine(Isa::Amx, gemm_micro_amx(), kAmxTile, 512);
   engine.panel = DType::BF16;
   engine.k_unit = 32;
@@ -59,7 +64,7 @@ GemmEngine amx_engine() {
 const GemmEngine& gemm_engine(Isa isa, DType storage) {
   static const GemmEngine portable = float_engine(Isa::Portable, gemm_micro_portable(), kPortableTile, 384);
   static const GemmEngine avx2 = float_engine(Isa::Avx2, gemm_micro_avx2(), kAvx2Tile, 384);
-  static const GemmEngine avx512 = float_engine(Isa::Avx512, gemm_micro_avx512(), kAvx512Tile, avx512_kc());
+  static const GemmEngine avx512 = avx512_engine();
   static const GemmEngine pairs = pair_engine();
   static const GemmEngine amx = amx_engine();
   if (storage == DType::BF16 && isa == Isa::Amx) return amx;

@@ -5,6 +5,7 @@
 // all their rows or columns side by side. A step is one k in fp32 panels and a pair of them in bf16 panels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "tandem/base/dtype.h"
@@ -42,6 +43,13 @@ struct FinishArgs {
   void* pre;         // like c, or null
 };
 
+// Lines in a row that will be needed after a product, for it to fetch into the second-level cache on the way.
+// Only a hint: it fetches as many as it has time for.
+struct FetchAhead {
+  const std::byte* first;  // any address, if there are none
+  int64_t lines;
+};
+
 struct GemmEngine {
   DType panel;  // F32 or BF16: what panels hold
   int64_t mr;
@@ -55,7 +63,7 @@ struct GemmEngine {
   void (*pack_b)(const PackArgs& args);
   // dst = (add ? dst : 0) + a b, for `rows` rows (mr if whole_rows) and at least `cols` columns, up to nr.
   void (*product)(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t rows,
-                  int64_t cols, bool add);
+                  int64_t cols, bool add, const FetchAhead& ahead);
   void (*finish)(const FinishArgs& args);
   void (*enter)();  // called by a thread before and after a run of products; may be null
   void (*leave)();
@@ -93,14 +101,16 @@ GemmMicro gemm_micro_amx();
 void amx_enter();
 void amx_leave();
 
-// Register tiles. 14 x 32 uses 28 of 32 vector registers for sums, two for B and one or two for A.
+// Register tiles. Those of AVX-512 use 28 of 32 vector registers for sums. In fp32 they are tall, so that a
+// panel of B needs little of the first-level cache and stays there.
 struct TileSize {
   int64_t mr;
   int64_t nr;
 };
 inline constexpr TileSize kPortableTile{4, 8};
 inline constexpr TileSize kAvx2Tile{6, 16};
-inline constexpr TileSize kAvx512Tile{14, 32};
+inline constexpr TileSize kAvx512Tile{28, 16};
+inline constexpr TileSize kPairTile{14, 32};  // of pairs of bf16
 inline constexpr TileSize kAmxTile{32, 32};
 
 }  // namespace tandem::cpu

@@ -30,7 +30,8 @@ constexpr TileConfig kTileConfig;
 alignas(64) uint8_t g_zeros[kTileBytes];
 
 void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t, int64_t,
-             bool add) {
+             bool add, const FetchAhead& ahead) {
+  for (int64_t i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.first + 64 * i, 0, 2);
   const auto* a_at = static_cast<const uint8_t*>(a);
   const auto* b_at = static_cast<const uint8_t*>(b);
   _tile_zero(0);

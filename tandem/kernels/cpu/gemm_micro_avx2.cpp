@@ -16,7 +16,7 @@ namespace {
 struct Avx2F32 {
   using Reg = __m256;
   using Elem = float;
-  static constexpr int kLanes = 8, kMr = kAvx2Tile.mr, kDepth = 1;
+  static constexpr int kLanes = 8, kMr = kAvx2Tile.mr, kVecs = kAvx2Tile.nr / kLanes, kDepth = 1;
   static Reg zero() { return _mm256_setzero_ps(); }
   static Reg load(const float* src) { return _mm256_loadu_ps(src); }
   static Reg load_sums(const float* src) { return _mm256_loadu_ps(src); }

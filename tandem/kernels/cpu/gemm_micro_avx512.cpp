@@ -16,7 +16,7 @@ namespace {
 struct Avx512F32 {
   using Reg = __m512;
   using Elem = float;
-  static constexpr int kLanes = 16, kMr = kAvx512Tile.mr, kDepth = 1;
+  static constexpr int kLanes = 16, kMr = kAvx512Tile.mr, kVecs = kAvx512Tile.nr / kLanes, kDepth = 1;
   static Reg zero() { return _mm512_setzero_ps(); }
   static Reg load(const float* src) { return _mm512_loadu_ps(src); }
   static Reg load_sums(const float* src) { return _mm512_loadu_ps(src); }

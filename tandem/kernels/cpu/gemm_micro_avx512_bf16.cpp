@@ -17,7 +17,7 @@ namespace {
 struct Avx512Bf16Pairs {
   using Reg = __m512;
   using Elem = uint32_t;
-  static constexpr int kLanes = 16, kMr = kAvx512Tile.mr, kDepth = 2;
+  static constexpr int kLanes = 16, kMr = kPairTile.mr, kVecs = kPairTile.nr / kLanes, kDepth = 2;
   static Reg zero() { return _mm512_setzero_ps(); }
   static Reg load(const uint32_t* src) { return _mm512_loadu_ps(src); }
   static Reg load_sums(const float* src) { return _mm512_loadu_ps(src); }

@@ -12,7 +12,7 @@ namespace {
 struct PortableF32 {
   typedef float Reg __attribute__((vector_size(16)));
   using Elem = float;
-  static constexpr int kLanes = 4, kMr = kPortableTile.mr, kDepth = 1;
+  static constexpr int kLanes = 4, kMr = kPortableTile.mr, kVecs = kPortableTile.nr / kLanes, kDepth = 1;
   static Reg zero() { return Reg{0, 0, 0, 0}; }
   static Reg load(const float* src) {
     Reg value;

@@ -317,8 +317,8 @@ void pack_tiles(const PackArgs& args) {
 }  // namespace
 
 const cpu::GemmPacks& packs() {
-  static const cpu::GemmPacks table = {pack_f32<kTile.mr>, pack_f32<kTile.nr>, pack_pairs<kTile.mr>,
-                                       pack_pairs<kTile.nr>, pack_tiles};
+  static const cpu::GemmPacks table = {pack_f32<kTile.mr>, pack_f32<kTile.nr>, pack_pairs<cpu::kPairTile.mr>,
+                                       pack_pairs<cpu::kPairTile.nr>, pack_tiles};
   return table;
 }
 

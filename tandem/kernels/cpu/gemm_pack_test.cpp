@@ -60,7 +60,7 @@ TEST(GemmPack, LaysOutPanelsOfBAsPairs) {
   if (detected_isa() < Isa::Avx512) GTEST_SKIP() << "panels of pairs are used from avx512_bf16 on";
   for (bool along_k : {true, false}) {
     const std::vector<uint16_t> src = source(along_k);
-    const int64_t width = kAvx512Tile.nr, panel = width * kPadded;
+    const int64_t width = kPairTile.nr, panel = width * kPadded;
     std::vector<uint16_t> dst(static_cast<size_t>(2 * panel + 32), 0xffff);
     gemm_packs(Isa::Avx512).b_pairs(pack_args(src, along_k, dst, panel));
     for (int64_t line = 0; line < kLines; ++line) {
