@@ -59,7 +59,7 @@ HWY_ATTR void raise_maxima(const ScoreBlock& block, float* scores, RunningSoftma
 }
 
 // scores = exp(scores - max), or 0 beyond a query's reach; adds them up. The mask comes last: exp(-inf) would
-// pass through subnormal numbers, which take Intel's cores a hundred cycles.
+// pass through subnormal numbers, which are slow on some CPUs.
 HWY_ATTR void exponentiate(const ScoreBlock& block, const RowPrefetch& upcoming, float* scores,
                            RunningSoftmax& state) {
   const FloatTag d;

@@ -29,8 +29,7 @@ GemmEngine float_engine(Isa isa, const GemmMicro& micro, TileSize tile, int64_t 
 }
 
 // Twice the rows of the others in a task, since its panels of B are half as wide: they are read from afar
-// half as often. On Sapphire Rapids, where anything beyond the second level takes 140 ns, that and the tall
-// tile make whole steps 8 to 10% faster.
+// half as often, and on Sapphire Rapids anything beyond the second level takes 140 ns.
 GemmEngine avx512_engine() {
   const bool large_cache = ::sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;  // Intel's; Zen 4 has 32 KiB
   GemmEngine engine = float_engine(Isa::Avx512, gemm_micro_avx512(), kAvx512Tile, large_cache ? 512 : 384);
