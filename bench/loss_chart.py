@@ -19,7 +19,7 @@ LATE = 20  # steps whose mean is compared
 def read(path):
     with open(path) as file:
         rows = [json.loads(line) for line in file]
-    return [(row["step"], row["loss"]) for row in rows if "loss" in row]
+    return [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
 
 
 def ticks(low, high):
@@ -33,7 +33,8 @@ def chart(title, runs):
     last = max(step for step, _ in points)
     low, high = min(loss for _, loss in points), max(loss for _, loss in points)
     x = lambda step: LEFT + (WIDTH - LEFT - RIGHT) * step / last
-    y = lambda loss: TOP + (HEIGHT - TOP - BOTTOM) * math.log(high / loss) / math.log(high / low)
+    span = math.log(high / low) or 1.0
+    y = lambda loss: TOP + (HEIGHT - TOP - BOTTOM) * math.log(high / loss) / span
     yield (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" '
            'font-size="12">')
     yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'

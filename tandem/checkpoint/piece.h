@@ -34,14 +34,8 @@ struct TensorPiece {
   std::span<Byte> low;    // the low halves; empty where `bytes` has all
 
   TensorPiece() = default;
-  TensorPiece(std::string tensor, DType type, Shape logical, Box part, std::span<Byte> memory,
-              std::span<Byte> low_halves = {})
-      : name(std::move(tensor)),
-        dtype(type),
-        shape(std::move(logical)),
-        box(part),
-        bytes(memory),
-        low(low_halves) {}
+  TensorPiece(std::string tensor, DType type, Shape logical, Box part, std::span<Byte> memory)
+      : name(std::move(tensor)), dtype(type), shape(std::move(logical)), box(part), bytes(memory) {}
   // The whole tensor.
   TensorPiece(std::string tensor, DType type, Shape logical, std::span<Byte> memory)
       : TensorPiece(std::move(tensor), type, logical, whole_box(logical), memory) {}

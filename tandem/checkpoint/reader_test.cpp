@@ -155,6 +155,10 @@ TEST_F(Reader, HintsMayBeMissingOrUnwanted) {
   hint.dtype = DType::F32;
   hint.shape = {4};
   with_hint.tensors.push_back(hint);
+  more.tensors.back().shape = {2};
+  more.tensors.back().bytes.assign(8, std::byte{7});
+  load(with_hint, more.targets());
+  EXPECT_TRUE(std::ranges::all_of(more.tensors.back().bytes, [](std::byte b) { return b == std::byte{0}; }));
   ExampleState plain(0);
   load(with_hint, plain.targets());
   EXPECT_EQ(plain.tensors[0].bytes, ExampleState(30).tensors[0].bytes);

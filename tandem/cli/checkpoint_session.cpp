@@ -25,6 +25,8 @@ Manifest find_checkpoint(const std::string& path) {
 Config checkpoint_config(const Manifest& manifest, const std::vector<std::string>& sets) {
   const std::string source = manifest.directory.string();
   Config config = config_from_json(manifest.meta.config, source);
+  // 8-bit products are for training: a forward alone is done in the 16 bits that stand beside them, anywhere.
+  if (config.precision == Precision::Fp8) config.precision = Precision::Bf16;
   if (sets.empty()) return config;
   std::vector<Override> overrides;
   for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});

@@ -72,6 +72,8 @@ void print_table(const Config& config, const Backend& backend, const std::vector
   print_line(fmt::format("{} parameters, {} threads, recompute {}, for {}",
                          format_count(static_cast<double>(step.num_params)), threads,
                          recompute_name(step.recompute), backend.description));
+  if (config.precision == Precision::Fp8)
+    print_line(fmt::format("{} matrices in 8 bits", matrices_in_fp8(step)));
   if (mesh.world() > 1) {
     print_line(
         fmt::format("{} ranks: data {} ({}) x tensor {} x pipeline {}; ranks not shown are like one of these",

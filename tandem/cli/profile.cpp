@@ -24,7 +24,7 @@ struct KernelTime {
 
 struct Ceilings {
   double flops;
-  double fp8_flops;  // 0 where none are done
+  double fp8_flops;  // 0 where none are done, or where they could not be measured
   double bandwidth;
 };
 
@@ -35,7 +35,7 @@ struct Ceiling {
   bool compute_bound;
 };
 Ceiling ceiling(const KernelTime& time, const Ceilings& ceilings) {
-  const double fp8_s = time.fp8_flops > 0 ? time.fp8_flops / ceilings.fp8_flops : 0;
+  const double fp8_s = ceilings.fp8_flops > 0 ? time.fp8_flops / ceilings.fp8_flops : 0;
   const double compute_s = (time.flops - time.fp8_flops) / ceilings.flops + fp8_s;
   const double memory_s = time.bytes / ceilings.bandwidth;
   return {std::max(compute_s, memory_s) / time.seconds, compute_s >= memory_s};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tandem/compile/fp8.h"
 #include "tandem/compile/recompute.h"
 
 namespace tandem {
@@ -88,6 +89,11 @@ int64_t gradients_in_activations(const CompiledStep& step) {
   for (const Persistent& item : step.persistents)
     bytes += item.slice.arena == Arena::Activations ? item.slice.type.bytes() : 0;
   return bytes;
+}
+
+int64_t matrices_in_fp8(const CompiledStep& step) {
+  const Persistent* seen = step.find(kFp8Activations);
+  return seen == nullptr ? 0 : seen->slice.type.shape.elems();
 }
 
 int64_t sent_bytes(const Executable& executable, Axis axis) {

@@ -127,6 +127,9 @@ struct CompiledStep {
 // Of the persistent buffers among the activations: their arena counts for them.
 int64_t gradients_in_activations(const CompiledStep& step);
 
+// How many matrices are multiplied in 8 bits.
+int64_t matrices_in_fp8(const CompiledStep& step);
+
 // What a rank sends over an axis in one run of an executable, and in a step of that many micro-batches.
 int64_t sent_bytes(const Executable& executable, Axis axis);
 int64_t sent_per_step(const CompiledStep& step, Axis axis, int64_t micro_batches);

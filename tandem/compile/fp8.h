@@ -1,7 +1,8 @@
 // Products of the blocks' matrices in 8-bit floats: e4m3 for activations and weights, e5m2 for gradients,
-// accumulated in fp32. Each tensor has one scale. That of a weight is taken from the weight itself, once a
-// pass; that of an activation or a gradient from what the steps before have seen of it, which is kept in two
-// states ("fp8.activations", "fp8.gradients") and brought up to date by the update.
+// results in the storage type or fp32. Each tensor has one scale. That of a weight is taken from the weight
+// itself, once a pass; that of an activation or a gradient from what the steps before have seen of it, which
+// is kept in two states ("fp8.activations", "fp8.gradients") and brought up to date by the update. The matrix
+// units keep fewer bits of a sum of 8-bit products than fp32 has, about 13.
 //
 // Changes: matmul and matmul_acc with a block's matrix, where rows, inputs and outputs are multiples of 16
 //   -> fp8_matmul and fp8_matmul_acc of quantized operands; adds states and scales.
@@ -14,7 +15,6 @@
 namespace tandem {
 
 inline constexpr std::string_view kFp8Activations = "fp8.activations", kFp8Gradients = "fp8.gradients";
-inline constexpr std::string_view kFp8Prefix = "fp8.";
 inline constexpr std::string_view kFp8Need = ".need";  // appended to a state's name: what this step has seen
 
 // The number of matrices that are multiplied in 8 bits: that many slots have both states.

@@ -1,8 +1,7 @@
 // Fewer trips to memory: neighbours become one op where a fused kernel exists.
 //
-// Changes: matmul + bias + gelu -> matmul_gelu (where backward also needs the pre-activation, and the gelu
-// may
-//   be made together with the product);
+// Changes: matmul + bias + gelu -> matmul_gelu (where backward also needs the pre-activation, and where the
+//   gelu may be made together with the product);
 //   add + norm -> add_norm; norm gradient + add of the residual's gradient -> one op;
 //   where the backend asks for it, a product + gelu's gradient -> matmul_gelu_grad, and a bias's gradient
 //   becomes part of an op that writes or reads the same rows (fuse_bias.h);

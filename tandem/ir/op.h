@@ -33,12 +33,11 @@ enum class Op : uint8_t {
   // --- products of 8-bit floats (E: f8e4m3 or f8e5m2) -----------------------------------------
   // `scale` is f32[n,4]: row `slot` holds a power of two, four times, as matrix units read it from aligned
   // addresses. What is stored is x / scale, or the largest finite E where that is too large. A product's
-  // operands are both stored along the inner dimension, so a tensor is
-  // quantized as it is ({rows: 1}), transposed ({columns: 1}), or both, in that order.
+  // operands are both stored along the inner dimension, so a tensor is quantized as it is ({rows: 1}),
+  // transposed ({columns: 1}), or both, in that order.
   // `need` gathers the largest |x| / (largest finite E) that was quantized with each slot.
   Fp8Scales,        // range f32[n] {unknown} -> scale         the power of two at or above; 0 gives 2^unknown
-  Fp8WeightScales,  // w... -> scale                           likewise, a row a weight, of the largest |w| /
-                    // 448
+  Fp8WeightScales,  // w... -> scale                           likewise, of the largest |w| / 448 of each
   Fp8Quantize,      // x, scale [, need] {slot, dtype, rows, columns} -> [q[N,K]] [, qt[K,N]] [, need!]
   Fp8Swiglu,        // gate_up, scale, need {slot, ...} -> as Fp8Quantize of Swiglu
   Fp8SwigluGrad,    // dy, gate_up, scale, need {slot, ...} -> as Fp8Quantize of SwigluGrad

@@ -39,14 +39,12 @@ struct Result {
   std::vector<float> ranges;  // what was seen of the gradients
 };
 
-Result train(Family family, const PrecisionPolicy& precision, Recompute recompute = {}, bool fused = true,
-             int steps = 12) {
+Result train(Family family, const PrecisionPolicy& precision, Recompute recompute = {}, int steps = 12) {
   const KernelRegistry registry = cpu::all_kernels();
   ThreadPool pool(1);
   CompileOptions options;
   options.precision = precision;
   options.recompute = recompute;
-  options.fuse_enabled = fused;
   options.choose = choose_from(registry, 1);
   Session session(compile_step(build_model(model(family), kBatch), options), registry, pool);
   session.initialize(3);
@@ -101,11 +99,11 @@ TEST_P(Fp8Training, FollowsSixteenBits) {
   for (float range : narrow.ranges) EXPECT_GT(range, 0);
 }
 
-TEST_P(Fp8Training, TheSameBitsWithRecomputationAndWithoutFusion) {
-  const Result plain = train(GetParam(), kFp8, {}, true, 4);
+TEST_P(Fp8Training, TheSameBitsWithRecomputation) {
+  const Result plain = train(GetParam(), kFp8, {}, 4);
   for (const Recompute& choice : {Recompute{RecomputeKind::Full, 0}, Recompute{RecomputeKind::Selective, 0},
                                   Recompute{RecomputeKind::Every, 2}}) {
-    const Result again = train(GetParam(), kFp8, choice, true, 4);
+    const Result again = train(GetParam(), kFp8, choice, 4);
     EXPECT_EQ(again.losses, plain.losses);
     EXPECT_EQ(again.ranges, plain.ranges);
   }

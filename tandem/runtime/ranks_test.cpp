@@ -176,6 +176,10 @@ TEST(Ranks, OutputsThatAreGivenAgainSuitEveryStrategy) {
     return train(shape, strategy, Precision::Fp32, adjust, /*outputs_again=*/true);
   };
   const Weights ddp = again({.data = 2}, Strategy::Ddp);
+  for (const auto& [name, values] : train({.data = 2}, Strategy::Ddp, Precision::Fp32)) {
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], ddp.at(name)[i], 1e-5) << name << " " << i;
+  }
   for (Strategy strategy : {Strategy::Zero1, Strategy::Zero2, Strategy::Fsdp})
     EXPECT_EQ(ddp, again({.data = 2}, strategy)) << static_cast<int>(strategy);
   EXPECT_EQ(again({}, Strategy::Single, 2), again({.pipeline = 2}, Strategy::Single, 2));

@@ -78,7 +78,7 @@ void check_gradients(const CompileOptions& options) {
       options.overwrite_gradients && options.parallel.micro_batches == 1 && !options.parallel.in_units();
   if (overwritten && options.precision.storage == options.precision.block_gradients) return;
   throw ConfigError(
-      "memory.gradients: bf16 needs precision bf16, one GPU without offload, and a step of one pass "
+      "memory.gradients: bf16 needs precision bf16 or fp8, one GPU without offload, and a step of one pass "
       "(train.micro_batch = train.batch); use fp32");
 }
 

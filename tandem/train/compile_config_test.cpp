@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/fp8.h"
 #include "tandem/config/load.h"
+#include "tandem/config/mesh.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/models/model.h"
 
@@ -47,6 +49,60 @@ TEST(RequireFit, NamesWhatSmallerMicroBatchesNeedToo) {
     EXPECT_NE(message.find("--set train.micro_batch="), std::string::npos) << message;
     EXPECT_NE(message.find("--set memory.gradients=fp32"), std::string::npos) << message;
   }
+}
+
+// A smaller micro-batch would need memory for gradients, which a step of one pass does not.
+TEST(RequireFit, KeepsAStepOfOnePassWhereThatIsSmaller) {
+  Backend backend = cpu::make_backend();
+  backend.overwrites_gradients = true;
+  const auto plan = [&](int64_t micro_batch, std::string_view limit) {
+    const Config config =
+        parse_config(
+            fmt::format(
+                "precision: bf16\nthreads: 1\n"
+                "model: {{family: gpt2, layers: 4, width: 128, heads: 2, context: 112, vocab: 256}}\n"
+                "train: {{batch: 2, micro_batch: {}}}\nmemory: {{limit: {}}}\ncheckpoint: {{every: 0}}\n",
+                micro_batch, limit),
+            "config")
+            .config;
+    return std::pair{config, compile_options(config, backend)};
+  };
+  const auto bytes = [&](int64_t micro_batch) {
+    auto [config, options] = plan(micro_batch, "0");
+    options.recompute = {RecomputeKind::Full, 0};
+    return counted_bytes(compile_config(config, options).sizes, options);
+  };
+  ASSERT_LT(bytes(2), bytes(1));
+  const auto [config, options] = plan(2, fmt::format("{}", bytes(2)));
+  try {
+    require_fit(config, backend, compile_config(config, options));
+    FAIL() << "the plan fits: nothing is tested";
+  } catch (const PlanError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("--set memory.recompute="), std::string::npos) << message;
+    EXPECT_EQ(message.find("train.micro_batch"), std::string::npos) << message;
+  }
+}
+
+TEST(Fp8, IsRefusedOnSeveralRanksWithOffloadAndWithoutHardware) {
+  const auto compile = [](bool has_fp8, std::string_view more) {
+    Backend backend = cpu::make_backend();
+    backend.has_fp8 = has_fp8;
+    const Config config =
+        parse_config(
+            fmt::format("precision: fp8\nthreads: 1\n"
+                        "model: {{family: gpt2, layers: 2, width: 32, heads: 2, context: 16, vocab: 256}}\n"
+                        "train: {{batch: 4, micro_batch: 2}}\n{}",
+                        more),
+            "config")
+            .config;
+    const CompileOptions options = compile_options(config, backend, MeshPosition::of(mesh_shape(config), 0));
+    return compile_config(config, options);
+  };
+  EXPECT_THROW(compile(false, ""), ConfigError);
+  EXPECT_THROW(compile(true, "parallel: {strategy: ddp, data: 2}\n"), ConfigError);
+  EXPECT_THROW(compile(true, "memory: {offload: [optimizer]}\n"), ConfigError);
+  EXPECT_NE(compile(true, "").find(kFp8Activations), nullptr);
 }
 
 }  // namespace

@@ -37,7 +37,11 @@ class Search {
   }
 
   int64_t smallest() const { return least(smallest_micro_batch()); }
-  int64_t smallest_micro_batch() const { return sizes_.back(); }
+  // The one with the smallest plan: where a step of one pass needs no memory for gradients, that may be the
+  // largest.
+  int64_t smallest_micro_batch() const {
+    return least(sizes_.front()) <= least(sizes_.back()) ? sizes_.front() : sizes_.back();
+  }
 
   struct Change {
     std::string flags;  // "--set memory.recompute=full"

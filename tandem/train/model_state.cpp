@@ -4,10 +4,13 @@
 #include <utility>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/fp8.h"
 #include "tandem/runtime/initialize.h"
 
 namespace tandem {
 namespace {
+
+static_assert(kFp8Activations.starts_with(kHintPrefix) && kFp8Gradients.starts_with(kHintPrefix));
 
 // A master's low halves: with its weights, which are the high ones, they are fp32 numbers.
 bool in_halves(const Persistent& buffer) { return buffer.slice.type.dtype == DType::I16; }

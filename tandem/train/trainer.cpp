@@ -184,6 +184,12 @@ class Trainer {
     if (resumed > 0) journal_.message(fmt::format("resumed from step {}", resumed));
     if (const auto floor = run_.eval_data().loss_floor())
       journal_.message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
+    if (config_.precision == Precision::Fp8) {
+      const int64_t matrices = matrices_in_fp8(step);
+      journal_.message(matrices > 0 ? fmt::format("{} matrices in 8 bits", matrices)
+                                    : "warning: no product is done in 8 bits: sizes and rows a pass must be "
+                                      "multiples of 16");
+    }
     if (config_.model.family == Family::Resnet && config_.model.norm == ImageNorm::Batch &&
         config_.accumulation() > 1) {
       journal_.message(

@@ -112,12 +112,13 @@ class OnOneGpu(TandemTest):
 
     def test_a_checkpoint_moves_between_8_and_16_bits(self):
         case = on_gpu(FP8_LLAMA, train={"steps": 6, "schedule": "constant"}, checkpoint={"every": 3})
+        whole = self.train(case, "whole", "--set", "precision=bf16")
         for first, second in (("bf16", "fp8"), ("fp8", "bf16")):
             with self.subTest(first=first):
                 run = f"from-{first}"
                 self.train(case, run, "--set", "train.steps=3", "--set", f"precision={first}")
                 self.train(case, run, "--set", f"precision={second}", "--resume-from-checkpoint", "latest")
-                self.assertEqual(len(losses(self.directory / run)), 6)
+                self.assert_near(whole, self.directory / run, 2e-2)
 
     def test_a_run_goes_on_from_its_checkpoint(self):
         for name, model, precision in (("16", WIDE_LLAMA, "bf16"), ("8", FP8_LLAMA, "fp8")):

@@ -35,7 +35,8 @@ void run_scales(const KernelArgs& args, Stream&) {
 void run_weight_scales(const KernelArgs& args, Stream&) {
   for (size_t i = 0; i < args.in.size(); ++i) {
     const double need = static_cast<float>(largest(args.in[i])) / kLargestE4M3;
-    set_scale(args.out[0], static_cast<int64_t>(i), need == 0 ? 1 : power_of_two_above(need));
+    set_scale(args.out[0], static_cast<int64_t>(i),
+              need == 0 || !std::isfinite(need) ? 1 : power_of_two_above(need));
   }
 }
 

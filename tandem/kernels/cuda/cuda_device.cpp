@@ -104,7 +104,7 @@ DeviceMemory CudaDevice::allocate(Arena arena, int64_t bytes) {
     cudaGetLastError();
     throw PlanError(
         "memory: the GPU refused {} for the {} arena: something else uses its memory (see nvidia-smi), "
-        "or set memory.recompute=auto or a smaller train.micro_batch",
+        "or set memory.recompute=auto or memory.limit, which names what fits",
         format_bytes(bytes), arena_name(arena));
   }
   check(status, "cudaMalloc");

@@ -190,11 +190,11 @@ bool supports_weight_scales(const CallSignature& call) {
   });
 }
 
-// Rows and columns in units of a lane's 16 bytes; a part of the columns too, where there are two.
-bool supports_tile(const CallSignature& call, const Shape& x, int parts, size_t num_in) {
+// Every group of columns is a lane's 16 bytes of bf16; of two parts side by side each has whole groups, too.
+bool supports_tile(const CallSignature& call, const Shape& x, size_t num_in) {
   const bool bf16 = std::ranges::all_of(std::span(call.in).first(num_in),
                                         [](const TensorType& type) { return type.dtype == DType::BF16; });
-  return bf16 && x.rows() > 0 && x.rows() % 16 == 0 && x.last() % (16 * parts) == 0;
+  return bf16 && x.rows() > 0 && x.rows() % 16 == 0 && x.last() % (2 * kTileGroup) == 0;
 }
 
 }  // namespace
@@ -218,15 +218,15 @@ void add_fp8_kernels(KernelRegistry& registry) {
       {"cuda.fp8_weight_scales", Op::Fp8WeightScales, supports_weight_scales, nullptr, run_weight_scales});
   registry.add({"cuda.fp8_ranges", Op::Fp8Ranges, all_f32, nullptr, run_ranges});
   registry.add({"cuda.fp8_quantize", Op::Fp8Quantize,
-                [](const CallSignature& call) { return supports_tile(call, call.in[0].shape, 1, 1); },
-                nullptr, run_quantize});
+                [](const CallSignature& call) { return supports_tile(call, call.in[0].shape, 1); }, nullptr,
+                run_quantize});
   registry.add(
       {"cuda.fp8_swiglu", Op::Fp8Swiglu,
-       [](const CallSignature& call) { return supports_tile(call, swiglu_shape(call.in[0].shape), 1, 1); },
+       [](const CallSignature& call) { return supports_tile(call, swiglu_shape(call.in[0].shape), 1); },
        nullptr, run_swiglu});
   registry.add({"cuda.fp8_swiglu_grad", Op::Fp8SwigluGrad,
-                [](const CallSignature& call) { return supports_tile(call, call.in[1].shape, 2, 2); },
-                nullptr, run_swiglu_grad});
+                [](const CallSignature& call) { return supports_tile(call, call.in[1].shape, 2); }, nullptr,
+                run_swiglu_grad});
 }
 
 }  // namespace tandem::cuda

@@ -93,7 +93,9 @@ TEST(CudaFp8, SwigluEndsInQuantizing) {
 
 TEST(CudaFp8, SwigluGradEndsInQuantizing) {
   TANDEM_NEEDS_GPU();
-  for (Case c : kCases) {
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  cases.push_back({48, 40, 1, 1});  // half of its columns are no multiple of 16
+  for (Case c : cases) {
     SCOPED_TRACE(fmt::format("[{}, {}]", c.rows, c.cols));
     c.cols *= 2;
     const HostTensor gate_up = random_tensor(DType::BF16, Shape({c.rows, c.cols}), 1);

@@ -59,7 +59,7 @@ __device__ __forceinline__ int turned_at(int column, int row4) {
 template <typename Source, __nv_fp8_interpretation_t kFormat>
 __global__ void __launch_bounds__(kTileThreads) fp8_tile_kernel(const Source source, const Fp8Target target) {
   constexpr int kParts = Source::kParts;
-  __shared__ uint32_t turned[kParts][kTile * kTile / 4];
+  __shared__ alignas(16) uint32_t turned[kParts][kTile * kTile / 4];
   const int64_t part_cols = target.cols / kParts;
   const int64_t row_begin = int64_t{blockIdx.y} * kTile, col_begin = int64_t{blockIdx.x} * kTile;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
