@@ -1,6 +1,6 @@
-// Storing tensors in 8-bit floats, as they are and transposed, in one trip over memory: a block computes a tile
-// of kTile x kTile elements, writes its rows at once, turns it in shared memory and writes its columns. What
-// an element is comes from a Source, so that ops end in quantizing without a trip of their own.
+// Storing tensors in 8-bit floats, as they are and transposed, in one trip over memory: a block computes a
+// tile of kTile x kTile elements, writes its rows at once, turns it in shared memory and writes its columns.
+// What an element is comes from a Source, so that ops end in quantizing without a trip of their own.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -15,16 +15,16 @@ inline constexpr int kTileGroup = 8;      // columns that a thread has of a row
 
 // Rows and columns are multiples of 16; addresses are multiples of 16 bytes.
 struct Fp8Target {
-  uint8_t* q = nullptr;       // [rows, cols], or null
-  uint8_t* qt = nullptr;      // [cols, rows], or null
+  uint8_t* q = nullptr;   // [rows, cols], or null
+  uint8_t* qt = nullptr;  // [cols, rows], or null
   const float* scale = nullptr;
   float* need = nullptr;  // may be null
   int64_t rows = 0;
   int64_t cols = 0;  // of the whole tensor: kParts times the source's
 };
 
-// Makes *most at least x, which all lanes of the warp have and which is not negative: then floats are ordered as
-// their bits are, and the largest is the same in any order. Most warps find that there is nothing to do.
+// Makes *most at least x, which all lanes of the warp have and which is not negative: then floats are ordered
+// as their bits are, and the largest is the same in any order. Most warps find that there is nothing to do.
 __device__ __forceinline__ void raise_to(float* most, float x) {
   if (threadIdx.x % 32 != 0 || __ldcg(most) >= x) return;
   atomicMax(reinterpret_cast<int*>(most), __float_as_int(x));

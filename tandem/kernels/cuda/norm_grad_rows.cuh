@@ -58,7 +58,8 @@ __device__ __forceinline__ Pack<T> round_pack(const float (&values)[Pack<T>::kSi
   return pack;
 }
 
-// A pack of the norm's own output. Beta is read here and not kept: registers are dear, and it is in the cache.
+// A pack of the norm's own output. Beta is read here and not kept: registers are dear, and it is in the
+// cache.
 template <typename T>
 __device__ __forceinline__ void give_again(const NormGradCall<T>& call, int row, int column, const Pack<T>& x,
                                            const Pack<T>& gamma, float mean, float rstd) {
