@@ -53,17 +53,46 @@ struct MatmulBiasAcc {
   }
 };
 
+// Of 8-bit floats, both along k: a, b, scale_a, scale_b from input kFirst on.
+template <size_t kFirst>
+GemmTensors fp8_tensors(const KernelArgs& args, void* bias = nullptr) {
+  const auto scale = [&](size_t i, std::string_view slot) {
+    return args.in[kFirst + i].as<const float>() + 4 * args.attrs.integer(slot);
+  };
+  return {.a = args.in[kFirst].data,
+          .b = args.in[kFirst + 1].data,
+          .d = args.out[0].data,
+          .bias = bias,
+          .scale_a = scale(2, "slot_a"),
+          .scale_b = scale(3, "slot_b")};
+}
+
+struct Fp8Matmul {
+  static constexpr size_t kOperands = 0;
+  static GemmEpilogue epilogue(size_t num_in) { return num_in > 4 ? GemmEpilogue::Bias : GemmEpilogue::None; }
+  static GemmTensors tensors(const KernelArgs& args) {
+    return fp8_tensors<kOperands>(args, args.in.size() > 4 ? args.in[4].data : nullptr);
+  }
+};
+
+struct Fp8MatmulAcc {
+  static constexpr size_t kOperands = 1;
+  static GemmEpilogue epilogue(size_t) { return GemmEpilogue::None; }
+  static GemmTensors tensors(const KernelArgs& args) { return fp8_tensors<kOperands>(args); }
+};
+
 template <typename Product>
 Gemm gemm_of(const TensorType& a, const TensorType& b, DType out, size_t num_in, const Attrs& attrs) {
   Gemm gemm;
   gemm.trans_a = attrs.integer_or("trans_a", 0) != 0;
-  gemm.trans_b = attrs.integer_or("trans_b", 0) != 0;
+  gemm.trans_b = is_fp8(a.dtype) || attrs.integer_or("trans_b", 0) != 0;
   gemm.m = gemm.trans_a ? a.shape.last() : a.shape.rows();
   gemm.n = gemm.trans_b ? b.shape.rows() : b.shape.last();
   gemm.k = gemm.trans_a ? a.shape.rows() : a.shape.last();
   TANDEM_CHECK(gemm.k == (gemm.trans_b ? b.shape.last() : b.shape.rows()), "matmul of {} by {}",
                to_string(a.shape), to_string(b.shape));
   gemm.in = a.dtype;
+  if (b.dtype != a.dtype) gemm.in_b = b.dtype;
   gemm.out = out;
   gemm.accumulate = Product::kOperands > 0 && attrs.integer_or("fresh", 0) == 0;
   gemm.epilogue = Product::epilogue(num_in);
@@ -80,7 +109,8 @@ Gemm gemm_of(const KernelArgs& args) {
                           args.out[0].type.dtype, args.in.size(), args.attrs);
 }
 
-// Operands, and what is read beside them, are of one type; so are results, but that sums of columns are f32.
+// Operands, and what is read beside them, are of one type, but for 8-bit floats; so are results, but that
+// sums of columns are f32.
 template <typename Product>
 bool supports(const CallSignature& call) {
   const auto are_like_first = [](auto begin, auto end) {
@@ -89,7 +119,8 @@ bool supports(const CallSignature& call) {
   const auto operands = call.in.begin() + static_cast<std::ptrdiff_t>(Product::kOperands);
   const bool results = call.op == Op::MatmulBiasAcc ? call.out[1].dtype == DType::F32
                                                     : are_like_first(call.out.begin(), call.out.end());
-  return are_like_first(operands, call.in.end()) && results && gemm_supported(gemm_of<Product>(call));
+  const bool alike = is_fp8(operands->dtype) || are_like_first(operands, call.in.end());
+  return alike && results && gemm_supported(gemm_of<Product>(call));
 }
 template <typename Product>
 size_t workspace(const CallSignature& call, int) {
@@ -102,57 +133,6 @@ void run(const KernelArgs& args, Stream& stream) {
 template <typename Product>
 void prepare(const KernelArgs& args, Stream& stream) {
   gemm_prepare(gemm_of<Product>(args), Product::tensors(args), args.workspace, queue_of(stream));
-}
-
-// Products of 8-bit floats: a, b, scale_a, scale_b from input kOperands on, both operands along k.
-template <size_t kOperands>
-Gemm fp8_gemm(const TensorType& a, const TensorType& b, const TensorType& out, bool bias,
-              const Attrs& attrs) {
-  Gemm gemm;
-  gemm.trans_b = true;
-  gemm.m = a.shape.rows();
-  gemm.n = b.shape.rows();
-  gemm.k = a.shape.last();
-  gemm.in = a.dtype;
-  if (b.dtype != a.dtype) gemm.in_b = b.dtype;
-  gemm.out = out.dtype;
-  gemm.accumulate = kOperands > 0 && attrs.integer_or("fresh", 0) == 0;
-  gemm.epilogue = bias ? GemmEpilogue::Bias : GemmEpilogue::None;
-  return gemm;
-}
-template <size_t kOperands>
-Gemm fp8_gemm(const KernelArgs& args) {
-  return fp8_gemm<kOperands>(args.in[kOperands].type, args.in[kOperands + 1].type, args.out[0].type,
-                             args.in.size() > kOperands + 4, args.attrs);
-}
-template <size_t kOperands>
-GemmTensors fp8_tensors(const KernelArgs& args) {
-  const auto scale = [&](size_t i, std::string_view slot) {
-    return args.in[kOperands + i].as<const float>() + 4 * args.attrs.integer(slot);
-  };
-  return {.a = args.in[kOperands].data,
-          .b = args.in[kOperands + 1].data,
-          .d = args.out[0].data,
-          .bias = args.in.size() > kOperands + 4 ? args.in[kOperands + 4].data : nullptr,
-          .scale_a = scale(2, "slot_a"),
-          .scale_b = scale(3, "slot_b")};
-}
-template <size_t kOperands>
-void add_fp8(KernelRegistry& registry, Op op) {
-  registry.add(
-      {"cuda." + std::string(op_name(op)), op,
-       [](const CallSignature& call) {
-         return gemm_supported(fp8_gemm<kOperands>(call.in[kOperands], call.in[kOperands + 1], call.out[0],
-                                                   call.in.size() > kOperands + 4, *call.attrs));
-       },
-       [](const CallSignature&, int) { return kGemmWorkspace; },
-       [](const KernelArgs& args, Stream& stream) {
-         gemm_run(fp8_gemm<kOperands>(args), fp8_tensors<kOperands>(args), args.workspace, queue_of(stream));
-       },
-       [](const KernelArgs& args, Stream& stream) {
-         gemm_prepare(fp8_gemm<kOperands>(args), fp8_tensors<kOperands>(args), args.workspace,
-                      queue_of(stream));
-       }});
 }
 
 template <typename Product>
@@ -169,8 +149,8 @@ void add_matmul_kernels(KernelRegistry& registry) {
   add<MatmulGeluGrad>(registry, Op::MatmulGeluGrad);
   add<MatmulAcc>(registry, Op::MatmulAcc);
   add<MatmulBiasAcc>(registry, Op::MatmulBiasAcc);
-  add_fp8<0>(registry, Op::Fp8Matmul);
-  add_fp8<1>(registry, Op::Fp8MatmulAcc);
+  add<Fp8Matmul>(registry, Op::Fp8Matmul);
+  add<Fp8MatmulAcc>(registry, Op::Fp8MatmulAcc);
   add_bias_grad_kernels(registry);
 }
 
