@@ -35,17 +35,15 @@ bool is_there(const Entries& entries, const std::string& name, DType dtype, cons
 
 void check_entry(const Entries& entries, const std::string& name, DType dtype, const Shape& shape,
                  const std::string& origin) {
-  if (is_hint(name)) return;
+  if (is_hint(name) || is_there(entries, name, dtype, shape)) return;
   const std::string wanted = describe_type(dtype, shape);
   const auto entry = entries.find(name);
   if (entry == entries.end()) {
     throw DataError("{}: checkpoint of another model: expected tensor '{}' ({}), found none of that name",
                     origin, name, wanted);
   }
-  if (entry->second->dtype != dtype || entry->second->shape != shape) {
-    throw DataError("{}: checkpoint of another model: tensor '{}': expected {}, found {}", origin, name,
-                    wanted, describe_type(entry->second->dtype, entry->second->shape));
-  }
+  throw DataError("{}: checkpoint of another model: tensor '{}': expected {}, found {}", origin, name, wanted,
+                  describe_type(entry->second->dtype, entry->second->shape));
 }
 
 void read_targets(const Manifest& manifest, std::span<const TensorTarget> targets, ThreadPool* pool) {

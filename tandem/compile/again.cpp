@@ -70,7 +70,7 @@ class Again {
   bool can_wait(int32_t product, int32_t giver) const {
     if (graph_.node(product).op != Op::MatmulAcc || product > giver) return false;
     std::set<Value> touched;
-    for (Value input : graph_.node(product).inputs) touched.insert(storage_of(input));
+    for (Value input : graph_.node(product).inputs) touched.insert(storage_of(graph_, input));
     for (int32_t id = product + 1; id <= giver; ++id) {
       const Node& node = graph_.node(id);
       for (Value input : node.inputs) {
@@ -78,21 +78,11 @@ class Again {
       }
       for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) {
         const int shared = node.op == Op::Reshape ? -1 : aliased_input(node, i);
-        if (shared >= 0 && touched.contains(storage_of(node.inputs[static_cast<size_t>(shared)])))
+        if (shared >= 0 && touched.contains(storage_of(graph_, node.inputs[static_cast<size_t>(shared)])))
           return false;
       }
     }
     return true;
-  }
-
-  // The first value that lived in these bytes.
-  Value storage_of(Value value) const {
-    for (;;) {
-      const Node& node = graph_.node(value.node);
-      const int shared = aliased_input(node, value.index);
-      if (shared < 0) return value;
-      value = node.inputs[static_cast<size_t>(shared)];
-    }
   }
 
   void emit(int32_t id, const Gift& gift) {

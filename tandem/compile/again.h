@@ -4,9 +4,8 @@
 //
 // This is what recompute: selective is where the backend's kernels can do it: nothing runs twice.
 //
-// Changes: such a gradient op gets {again: 1} and the forward's output as one more of its own; the products
-// of
-//   backward that read the forward's read that one, and move to just behind it.
+// Changes: such a gradient op gets {again: 1} and the forward's output as one more of its own; backward's
+//   products that read the forward's read that one, and move to just behind it.
 // Keeps: the values, bit for bit (the kernels give the forward's bits); what is outside of blocks: the loss
 //   begins backward with the last norm's output; outputs that something reads which cannot wait.
 // Needs before: differentiate. Needs after: recompute, which then has less to drop; kernels that honour

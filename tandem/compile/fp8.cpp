@@ -201,7 +201,7 @@ Node fp8_state(std::string_view name, int64_t slots, Phase phase) {
   return f32_state(std::string(name), slots, phase, "optimizer");
 }
 Node fp8_need(std::string_view name, int64_t slots, Phase phase) {
-  return f32_state(fmt::format("{}{}", name, kFp8Need), slots, phase, "gradients");
+  return f32_state(fmt::format("{}.need", name), slots, phase, "gradients");
 }
 
 int64_t num_fp8_weights(const Graph& forward) { return static_cast<int64_t>(fp8_weights(forward).size()); }

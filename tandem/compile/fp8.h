@@ -15,7 +15,6 @@
 namespace tandem {
 
 inline constexpr std::string_view kFp8Activations = "fp8.activations", kFp8Gradients = "fp8.gradients";
-inline constexpr std::string_view kFp8Need = ".need";  // appended to a state's name: what this step has seen
 
 // The number of matrices that are multiplied in 8 bits: that many slots have both states.
 int64_t num_fp8_weights(const Graph& forward);
@@ -26,7 +25,7 @@ Graph quantize_products(const Graph& graph);
 // stay.
 Graph fuse_quantize(const Graph& graph);
 
-// A leaf for a state, or for its need.
+// A leaf for a state, or for what this step needs of it.
 Node fp8_state(std::string_view name, int64_t slots, Phase phase);
 Node fp8_need(std::string_view name, int64_t slots, Phase phase);
 

@@ -7,6 +7,7 @@
 #include "tandem/compile/fresh.h"
 #include "tandem/compile/fuse.h"
 #include "tandem/compile/recompute.h"
+#include "tandem/compile/rewrite.h"
 #include "tandem/compile/schedule.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/config/config.h"
@@ -124,16 +125,6 @@ TEST(MemoryPlan, TransientGradientsLieWhereDeadActivationsLay) {
   }
   const int64_t without = activations(plan_of(schedule(differentiate(build_model(gpt2_config(6), 4)))));
   EXPECT_LT(activations(plan) - without, gradients / 10) << gradients << " bytes of gradients";
-}
-
-// The first value that lived in these bytes.
-Value storage_of(const Graph& graph, Value value) {
-  for (;;) {
-    const Node& node = graph.node(value.node);
-    const int shared = aliased_input(node, value.index);
-    if (shared < 0) return value;
-    value = node.inputs[static_cast<size_t>(shared)];
-  }
 }
 
 TEST(MemoryPlan, NothingOverwritesATransientGradientBeforeTheUpdateHasReadIt) {

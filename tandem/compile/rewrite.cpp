@@ -31,6 +31,15 @@ Graph Rewrite::finish() {
   return std::move(new_);
 }
 
+Value storage_of(const Graph& graph, Value value) {
+  for (;;) {
+    const Node& node = graph.node(value.node);
+    const int shared = aliased_input(node, value.index);
+    if (shared < 0) return value;
+    value = node.inputs[static_cast<size_t>(shared)];
+  }
+}
+
 std::map<Value, std::vector<int32_t>> readers(const Graph& graph) {
   std::map<Value, std::vector<int32_t>> result;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {

@@ -26,6 +26,9 @@ class Rewrite {
   std::map<Value, Value> map_;
 };
 
+// The first value that lived in these bytes: views and in-place ops lead back to it.
+Value storage_of(const Graph& graph, Value value);
+
 // For every value, the nodes that read it, in order.
 std::map<Value, std::vector<int32_t>> readers(const Graph& graph);
 

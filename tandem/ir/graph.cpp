@@ -29,7 +29,7 @@ bool is_transient(const Node& node) {
 namespace {
 
 // `need`, where there is one, is the last input and the last output.
-int fp8_need(const Node& node, int index) {
+int aliased_need(const Node& node, int index) {
   const int64_t tensors = node.attrs.integer("rows") + node.attrs.integer("columns");
   return index < tensors ? -1 : static_cast<int>(node.inputs.size()) - 1;
 }
@@ -61,7 +61,7 @@ int aliased_input(const Node& node, int index) {
     case Op::Fp8Ranges: return index;
     case Op::Fp8Quantize:
     case Op::Fp8Swiglu:
-    case Op::Fp8SwigluGrad: return fp8_need(node, index);
+    case Op::Fp8SwigluGrad: return aliased_need(node, index);
     case Op::CrossEntropyGrad:
     case Op::VocabLossGrad: return index == 0 ? 0 : -1;
     case Op::Zeros: return node.inputs.empty() ? -1 : 0;
