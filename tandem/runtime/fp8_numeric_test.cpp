@@ -8,7 +8,7 @@
 #include "tandem/config/values.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
-#include "tandem/runtime/session.h"
+#include "tandem/runtime/train_step_test.h"
 
 namespace tandem {
 namespace {
@@ -28,12 +28,6 @@ ModelConfig model(Family family) {
   return config;
 }
 
-template <typename T>
-void write(Session& session, const Executable& executable, std::string_view name,
-           const std::vector<T>& values) {
-  session.write(executable, name, std::as_bytes(std::span(values)));
-}
-
 struct Result {
   std::vector<double> losses;
   std::vector<float> ranges;  // what was seen of the gradients
@@ -48,7 +42,6 @@ Result train(Family family, const PrecisionPolicy& precision, Recompute recomput
   options.choose = choose_from(registry, 1);
   Session session(compile_step(build_model(model(family), kBatch), options), registry, pool);
   session.initialize(3);
-  const CompiledStep& step = session.step();
   Result result;
   for (int i = 1; i <= steps; ++i) {
     std::vector<int32_t> tokens(kBatch * kContext), targets(kBatch * kContext);
@@ -56,28 +49,10 @@ Result train(Family family, const PrecisionPolicy& precision, Recompute recomput
       tokens[t] = static_cast<int32_t>((t * 5 + t / 7) % kVocab);
       targets[t] = static_cast<int32_t>(((t + 1) * 5 + (t + 1) / 7) % kVocab);
     }
-    const auto count = static_cast<float>(tokens.size());
-    write(session, step.pass, "tokens", tokens);
-    write(session, step.pass, "targets", targets);
-    write<float>(session, step.pass, "scale", {1 / count});
-    session.run_pass();
-    std::vector<double> stats(2);
-    std::memcpy(stats.data(), session.read(step.pass, "stats").data(), 2 * sizeof(double));
-    result.losses.push_back(stats[0] / count);
-    std::vector<float> hyper(kHyperSlots);
-    hyper[kHyperLr] = 3e-3f;
-    hyper[kHyperBeta1] = 0.9f;
-    hyper[kHyperBeta2] = 0.99f;
-    hyper[kHyperEps] = 1e-8f;
-    hyper[kHyperStep] = static_cast<float>(i);
-    hyper[kHyperInvScale] = 1;
-    write(session, step.update, "hyper", hyper);
-    stats.resize(static_cast<size_t>(
-        std::ranges::find(step.update.inputs, "stats", &Binding::name)->slice.type.shape.elems()));
-    write(session, step.update, "stats", stats);
-    session.run_update();
+    const TrainStep how{.lr = 3e-3f, .beta2 = 0.99f, .decay = 0, .clip = 0};
+    result.losses.push_back(train_step(session, i, tokens, targets, how).loss);
   }
-  if (const Persistent* ranges = step.find(kFp8Gradients)) {
+  if (const Persistent* ranges = session.step().find(kFp8Gradients)) {
     const auto bytes = session.buffer(*ranges);
     result.ranges.resize(bytes.size() / sizeof(float));
     std::memcpy(result.ranges.data(), bytes.data(), bytes.size());

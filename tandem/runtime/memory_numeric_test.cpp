@@ -4,10 +4,9 @@
 
 #include "tandem/base/digest.h"
 #include "tandem/base/rng.h"
-#include "tandem/compile/update_graph.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
-#include "tandem/runtime/session.h"
+#include "tandem/runtime/train_step_test.h"
 
 namespace tandem {
 namespace {
@@ -41,17 +40,11 @@ ModelConfig small(Family family) {
   return config;
 }
 
-void write_ids(Session& session, const Executable& pass, std::string_view name, uint64_t seed,
-               const ModelConfig& model) {
+std::vector<int32_t> some_ids(uint64_t seed, const ModelConfig& model) {
   std::vector<int32_t> ids(static_cast<size_t>(kBatch * model.context));
   for (size_t i = 0; i < ids.size(); ++i)
     ids[i] = static_cast<int32_t>(mix_bits(seed * 1000 + i) % static_cast<uint64_t>(model.vocab));
-  session.write(pass, name, std::as_bytes(std::span(ids)));
-}
-
-template <typename T>
-T first(std::span<const std::byte> bytes) {
-  return *reinterpret_cast<const T*>(bytes.data());
+  return ids;
 }
 
 Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& saving) {
@@ -68,25 +61,19 @@ Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& sa
   options.choose = choose_from(registry, pool.num_threads());
   Session session(compile_step(build_model(model, kBatch), options), registry, pool);
   session.initialize(5);
-  const Executable &pass = session.step().pass, &update = session.step().update, &eval = session.step().eval;
+  const Executable &pass = session.step().pass, &eval = session.step().eval;
+  const auto tokens = some_ids(7, model), targets = some_ids(8, model);  // of evaluation
   Outcome run;
   for (int step = 0; step < kSteps; ++step) {
-    write_ids(session, pass, "tokens", 2 * static_cast<uint64_t>(step), model);
-    write_ids(session, pass, "targets", 2 * static_cast<uint64_t>(step) + 1, model);
-    const float scale = 1.0f / static_cast<float>(kBatch * model.context);
-    session.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
-    session.run_pass();
-    run.figures.push_back(first<double>(session.read(pass, "stats")));
-    const float hyper[kHyperSlots] = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, static_cast<float>(step + 1), 1, 1};
-    const double stats[kNumStats] = {};
-    session.write(update, "hyper", std::as_bytes(std::span(hyper)));
-    session.write(update, "stats", std::as_bytes(std::span(stats)));
-    session.run_update();
-    run.figures.push_back(first<double>(session.read(update, "norm")));
-    write_ids(session, eval, "tokens", 7, model);
-    write_ids(session, eval, "targets", 8, model);
+    const auto seed = 2 * static_cast<uint64_t>(step);
+    const StepFigures figures =
+        train_step(session, step + 1, some_ids(seed, model), some_ids(seed + 1, model),
+                   {.lr = 1e-2f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1});
+    run.figures.insert(run.figures.end(), {figures.loss, figures.norm});
+    session.write(eval, "tokens", std::as_bytes(std::span(tokens)));
+    session.write(eval, "targets", std::as_bytes(std::span(targets)));
     session.run_eval();  // it may use all activations' memory, gradients' too
-    run.figures.push_back(first<double>(session.read(eval, "stats")));
+    run.figures.push_back(first_of<double>(session.read(eval, "stats")));
   }
   for (const Persistent& item : session.step().persistents) {
     if (item.saved) run.state.push_back(item.name + " " + digest_hex(session.buffer(item)));
