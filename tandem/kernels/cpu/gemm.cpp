@@ -112,7 +112,7 @@ class Product {
   // Lines [line, line + lines) and k [begin, begin + depth) of a slice whose first element is at src.
   void pack(const std::byte* src, const Panels& panels, int64_t line, int64_t lines, int64_t begin,
             int64_t depth) const {
-    const int64_t src_elem = dtype_bytes(panels.dtype), dst_elem = dtype_bytes(engine_.panel);
+    const int64_t src_elem = dtype_bytes(panels.dtype), dst_elem = engine_.elem_bytes;
     panels.pack(
         {.src = src + (line * panels.line_stride + begin * panels.k_stride) * src_elem,
          .dtype = panels.dtype,
@@ -165,7 +165,7 @@ class Product {
       }
       AheadReader ahead = read_ahead(slice, row, rows, cols, k);
       const bool first = slice.k + k == 0, last = slice.k + k + depth == args_.k;
-      const std::byte* packed_b = packed_b_ + k * engine_.nr * dtype_bytes(engine_.panel);
+      const std::byte* packed_b = packed_b_ + k * engine_.nr * engine_.elem_bytes;
       for (int64_t c = 0; c < cols; c += engine_.nr) {
         const std::byte* b = packed_b + (col + c) / engine_.nr * cut_.b_panel_bytes;
         for (int64_t r = 0; r < rows; r += engine_.mr) {
@@ -252,14 +252,14 @@ class Product {
 };
 
 template <typename ParallelFor>
-void run(const GemmArgs& args, std::span<std::byte> workspace, int num_threads, ParallelFor&& parallel_for) {
+void run(const GemmArgs& args, const GemmEngine& engine, std::span<std::byte> workspace, int num_threads,
+         ParallelFor&& parallel_for) {
   if (args.m == 0 || args.n == 0) return;
   TANDEM_CHECK(args.k > 0, "matrix product over an empty dimension");
   TANDEM_CHECK(!args.accumulate || (args.bias == nullptr && args.pre == nullptr));
   const GemmShape shape{args.m, args.n, args.k, args.a.dtype, args.b.dtype, args.c_dtype, args.isa};
-  const size_t needed = gemm_workspace(shape, num_threads);
+  const size_t needed = workspace_bytes(shape, engine, num_threads);
   TANDEM_CHECK(workspace.size() >= needed, "workspace of {} bytes, {} needed", workspace.size(), needed);
-  const GemmEngine& engine = engine_for(args.isa, args.a.dtype, args.b.dtype);
   const bool shared_a = args.a.row_stride == 1 && can_share_a(shape, engine);
   const Blocking cut = plan_blocking(shape, engine, shared_a);
   Product(args, engine, cut, workspace.data(), num_threads).run(parallel_for);
@@ -267,9 +267,8 @@ void run(const GemmArgs& args, std::span<std::byte> workspace, int num_threads, 
 
 }  // namespace
 
-size_t gemm_workspace(const GemmShape& shape, int num_threads) {
+size_t workspace_bytes(const GemmShape& shape, const GemmEngine& engine, int num_threads) {
   if (shape.m == 0 || shape.n == 0) return 0;
-  const GemmEngine& engine = engine_for(shape.isa, shape.a, shape.b);
   const auto bytes = [&](bool shared_a) {
     const Blocking cut = plan_blocking(shape, engine, shared_a);
     return static_cast<size_t>(cut.shared_bytes() + cut.thread_bytes() * num_threads);
@@ -277,15 +276,23 @@ size_t gemm_workspace(const GemmShape& shape, int num_threads) {
   return can_share_a(shape, engine) ? std::max(bytes(false), bytes(true)) : bytes(false);
 }
 
+void run_serial(const GemmArgs& args, const GemmEngine& engine, std::span<std::byte> workspace) {
+  run(args, engine, workspace, 1, [](int64_t num_tasks, auto&& fn) {
+    for (int64_t task = 0; task < num_tasks; ++task) fn(task, 0);
+  });
+}
+
+size_t gemm_workspace(const GemmShape& shape, int num_threads) {
+  return workspace_bytes(shape, engine_for(shape.isa, shape.a, shape.b), num_threads);
+}
+
 void gemm(const GemmArgs& args, std::span<std::byte> workspace, ThreadPool& pool) {
-  run(args, workspace, pool.num_threads(),
+  run(args, engine_for(args.isa, args.a.dtype, args.b.dtype), workspace, pool.num_threads(),
       [&](int64_t num_tasks, auto&& fn) { pool.parallel_for(num_tasks, fn); });
 }
 
 void gemm_serial(const GemmArgs& args, std::span<std::byte> workspace) {
-  run(args, workspace, 1, [](int64_t num_tasks, auto&& fn) {
-    for (int64_t task = 0; task < num_tasks; ++task) fn(task, 0);
-  });
+  run_serial(args, engine_for(args.isa, args.a.dtype, args.b.dtype), workspace);
 }
 
 }  // namespace tandem::cpu

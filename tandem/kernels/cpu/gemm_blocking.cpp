@@ -22,7 +22,6 @@ bool can_share_a(const GemmShape& shape, const GemmEngine& engine) {
 }
 
 Blocking plan_blocking(const GemmShape& shape, const GemmEngine& engine, bool shared_a) {
-  const int64_t elem_bytes = dtype_bytes(engine.panel);
   Blocking cut;
   cut.shared_a = shared_a;
   cut.kc = equal_parts(shape.k, engine.kc, std::max<int64_t>(engine.k_unit, 4));
@@ -35,12 +34,12 @@ Blocking plan_blocking(const GemmShape& shape, const GemmEngine& engine, bool sh
     cut.slice_depth = round_up(shape.k, cut.kc);
   }
 
-  cut.b_panel_bytes = round_up(std::min(cut.slice_depth, padded_k) * engine.nr * elem_bytes, kAlign);
+  cut.b_panel_bytes = round_up(std::min(cut.slice_depth, padded_k) * engine.nr * engine.elem_bytes, kAlign);
   const int64_t fitting = kPackedBytes / cut.b_panel_bytes * engine.nr;
   cut.slice_cols = equal_parts(shape.n, std::max(fitting, kMinSliceCols), engine.nr);
   cut.packed_b_bytes = cut.slice_cols / engine.nr * cut.b_panel_bytes;
 
-  cut.a_panel_bytes = round_up(std::min(cut.kc, padded_k) * engine.mr * elem_bytes, kAlign);
+  cut.a_panel_bytes = round_up(std::min(cut.kc, padded_k) * engine.mr * engine.elem_bytes, kAlign);
   const int64_t shared_rows = kSharedABytes / cut.a_panel_bytes * engine.mr;
   cut.slice_rows = shared_a ? equal_parts(shape.m, shared_rows, engine.mr) : shape.m;
   const RowBlocks blocks{divide_up(cut.slice_rows, engine.mr), engine.block_panels};

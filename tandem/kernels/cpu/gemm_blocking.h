@@ -59,4 +59,9 @@ bool can_share_a(const GemmShape& shape,
                  const GemmEngine& engine);  // C must hold partial sums of several passes
 Blocking plan_blocking(const GemmShape& shape, const GemmEngine& engine, bool shared_a);
 
+// gemm_workspace() and gemm_serial() with an engine of the caller's choice: for tests, which can stand in for
+// instructions that the machine lacks.
+size_t workspace_bytes(const GemmShape& shape, const GemmEngine& engine, int num_threads);
+void run_serial(const GemmArgs& args, const GemmEngine& engine, std::span<std::byte> workspace);
+
 }  // namespace tandem::cpu

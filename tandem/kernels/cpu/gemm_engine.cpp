@@ -5,13 +5,14 @@
 #include <unistd.h>
 
 #include "tandem/kernels/cpu/gemm_blocking.h"
+#include "tandem/kernels/cpu/gemm_split.h"
 
 namespace tandem::cpu {
 namespace {
 
 GemmEngine float_engine(Isa isa, const GemmMicro& micro, TileSize tile, int64_t kc) {
   const GemmPacks& packs = gemm_packs(isa);
-  return {.panel = DType::F32,
+  return {.elem_bytes = 4,
           .mr = tile.mr,
           .nr = tile.nr,
           .k_unit = 1,
@@ -39,7 +40,7 @@ GemmEngine avx512_engine() {
 
 GemmEngine pair_engine() {
   GemmEngine engine = float_engine(Isa::Avx512Bf16, gemm_micro_avx512_bf16(), kPairTile, 768);
-  engine.panel = DType::BF16;
+  engine.elem_bytes = 2;
   engine.k_unit = 2;
   engine.pack_a = gemm_packs(Isa::Avx512Bf16).a_pairs;
   engine.pack_b = gemm_packs(Isa::Avx512Bf16).b_pairs;
@@ -49,13 +50,30 @@ GemmEngine pair_engine() {
 GemmEngine amx_engine() {
   static_assert(kAmxTile.nr == kPairTile.nr, "both use the same panels of B");
   GemmEngine engine = float_engine(Isa::Amx, gemm_micro_amx(), kAmxTile, 512);
-  engine.panel = DType::BF16;
+  engine.elem_bytes = 2;
   engine.k_unit = 32;
   engine.whole_rows = true;
   engine.pack_a = gemm_packs(Isa::Amx).a_tiles;
   engine.pack_b = gemm_packs(Isa::Amx).b_pairs;
   engine.enter = amx_enter;
   engine.leave = amx_leave;
+  return engine;
+}
+
+// A panel is read from the second-level cache, which keeps up: six products of tiles share each load. So a
+// pass may be long, and a task has as many rows as leave room there for the panels of B.
+GemmEngine split_engine() {
+  GemmEngine engine = amx_engine();
+  const GemmMicro micro = gemm_micro_amx_split();
+  engine.elem_bytes = kSplitElemBytes;
+  engine.k_unit = kSplitDepth;
+  engine.kc = 512;
+  engine.block_panels = 8;
+  engine.pack_a = pack_split_a;
+  engine.pack_b = pack_split_b;
+  engine.product = micro.product;
+  engine.burn = micro.burn;
+  engine.burn_flops = micro.burn_flops;
   return engine;
 }
 
@@ -67,7 +85,8 @@ const GemmEngine& gemm_engine(Isa isa, DType storage) {
   static const GemmEngine avx512 = avx512_engine();
   static const GemmEngine pairs = pair_engine();
   static const GemmEngine amx = amx_engine();
-  if (storage == DType::BF16 && isa == Isa::Amx) return amx;
+  static const GemmEngine split = split_engine();
+  if (isa == Isa::Amx) return storage == DType::BF16 ? amx : split;
   if (storage == DType::BF16 && isa == Isa::Avx512Bf16) return pairs;
   if (isa >= Isa::Avx512) return avx512;
   return isa == Isa::Avx2 ? avx2 : portable;

@@ -2,7 +2,8 @@
 // product of two panels, and the last step that turns fp32 sums into C.
 //
 // A panel of A holds `mr` rows, a panel of B `nr` columns; both store, for each step of k, the values of
-// all their rows or columns side by side. A step is one k in fp32 panels and a pair of them in bf16 panels.
+// all their rows or columns side by side. A step is one k in fp32 panels and a pair of them in bf16 panels;
+// panels for AMX are cut into its tiles.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ struct FetchAhead {
 };
 
 struct GemmEngine {
-  DType panel;  // F32 or BF16: what panels hold
+  int64_t elem_bytes;  // of a value in a panel
   int64_t mr;
   int64_t nr;
   int64_t k_unit;        // panels are padded to a multiple of this many values of k
@@ -73,7 +74,7 @@ struct GemmEngine {
 };
 
 // The engine for products of this storage type: bf16 panels only if both operands are bf16 and `isa` has
-// instructions for them, otherwise fp32 panels.
+// instructions for them. Otherwise panels hold fp32 values, on AMX as sums of three bf16 (gemm_split.h).
 const GemmEngine& gemm_engine(Isa isa, DType storage);
 
 // --- the pieces, each in its own source ----------------------------------------------------------------
@@ -86,6 +87,8 @@ struct GemmPacks {  // gemm_pack.cpp
   void (*a_tiles)(const PackArgs&);
 };
 const GemmPacks& gemm_packs(Isa isa);
+void pack_split_a(const PackArgs& args);  // gemm_pack_split.cpp; needs AVX-512
+void pack_split_b(const PackArgs& args);
 void (*gemm_finish(Isa isa))(const FinishArgs&);  // gemm_finish.cpp
 
 struct GemmMicro {  // gemm_micro_*.cpp
@@ -98,6 +101,7 @@ GemmMicro gemm_micro_avx2();
 GemmMicro gemm_micro_avx512();
 GemmMicro gemm_micro_avx512_bf16();
 GemmMicro gemm_micro_amx();
+GemmMicro gemm_micro_amx_split();
 void amx_enter();
 void amx_leave();
 

@@ -1,9 +1,13 @@
 // bf16 tiles for AMX: 2 x 2 tile registers of 16 x 16 fp32 sums, fed by 16 x 32 tiles of A and of B (the
 // latter in pairs of k). A thread must load the tile shapes before its products and release them after,
-// so that the kernel need not save 8 KiB of tiles at every context switch.
+// so that the kernel need not save 8 KiB of tiles at every context switch. fp32 tiles (gemm_split.h) are the
+// same, with six products in place of one.
 #include <immintrin.h>
 
+#include <algorithm>
+
 #include "tandem/kernels/cpu/gemm_engine.h"
+#include "tandem/kernels/cpu/gemm_split.h"
 
 #pragma GCC push_options
 #pragma GCC target("amx-tile,amx-bf16,avx512f")
@@ -13,6 +17,8 @@ namespace {
 
 constexpr int kTileBytes = 16 * 64;
 constexpr int kBurnProducts = 6;
+constexpr double kBurnFlops = 2.0 * kBurnProducts * 16 * 16 * 32;
+constexpr int kSplitProducts = 6;  // of bf16 for one of fp32
 
 // The operand of ldtilecfg: palette 1, eight tiles of 16 rows and 64 bytes.
 struct alignas(64) TileConfig {
@@ -29,28 +35,17 @@ static_assert(sizeof(TileConfig) == 64);
 constexpr TileConfig kTileConfig;
 alignas(64) uint8_t g_zeros[kTileBytes];
 
-void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t, int64_t,
-             bool add, const FetchAhead& ahead) {
-  for (int64_t i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.first + 64 * i, 0, 2);
-  const auto* a_at = static_cast<const uint8_t*>(a);
-  const auto* b_at = static_cast<const uint8_t*>(b);
+#include "tandem/kernels/cpu/gemm_split_product-inl.h"
+
+void zero_sums() {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t i = 0; i < k; i += 32) {
-    _tile_loadd(4, a_at, 64);
-    _tile_loadd(6, b_at, 128);
-    _tile_loadd(5, a_at + kTileBytes, 64);
-    _tile_loadd(7, b_at + 64, 128);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    a_at += 2 * kTileBytes;
-    b_at += 2 * kTileBytes;
-  }
-  // Old sums are added after the product, as on every path, so that a full tile and a ragged one agree.
+}
+
+// Old sums are added after the product, as on every path, so that a full tile and a ragged one agree.
+void store_sums(float* dst, int64_t dst_stride, bool add) {
   alignas(64) float sums[32 * 32];
   float* to = add ? sums : dst;
   const int64_t to_stride = add ? 32 : dst_stride;
@@ -67,12 +62,55 @@ void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_st
   }
 }
 
+void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t, int64_t,
+             bool add, const FetchAhead& ahead) {
+  for (int64_t i = 0; i < ahead.lines; ++i) __builtin_prefetch(ahead.first + 64 * i, 0, 2);
+  const auto* a_at = static_cast<const uint8_t*>(a);
+  const auto* b_at = static_cast<const uint8_t*>(b);
+  zero_sums();
+  for (int64_t i = 0; i < k; i += 32) {
+    _tile_loadd(4, a_at, 64);
+    _tile_loadd(6, b_at, 128);
+    _tile_loadd(5, a_at + kTileBytes, 64);
+    _tile_loadd(7, b_at + 64, 128);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    a_at += 2 * kTileBytes;
+    b_at += 2 * kTileBytes;
+  }
+  store_sums(dst, dst_stride, add);
+}
+
+struct AmxUnit {
+  void load_a(const std::byte* part) {
+    _tile_loadd(4, part, 64);
+    _tile_loadd(5, part + kTileBytes, 64);
+  }
+  void load_b(const std::byte* part) {
+    _tile_loadd(6, part, 64);
+    _tile_loadd(7, part + kTileBytes, 64);
+  }
+  void multiply() {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+};
+
+void split_product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t, int64_t,
+                   bool add, const FetchAhead& ahead) {
+  AmxUnit unit;
+  zero_sums();
+  split_product(unit, k, a, b, ahead);
+  store_sums(dst, dst_stride, add);
+}
+
 float burn(int64_t rounds) {
   amx_enter();
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  zero_sums();
   _tile_zero(4);
   _tile_zero(5);
   _tile_loadd(6, g_zeros, 64);
@@ -97,7 +135,9 @@ void amx_enter() { _tile_loadconfig(&kTileConfig); }
 
 void amx_leave() { _tile_release(); }
 
-GemmMicro gemm_micro_amx() { return {product, burn, 2.0 * kBurnProducts * 16 * 16 * 32}; }
+GemmMicro gemm_micro_amx() { return {product, burn, kBurnFlops}; }
+
+GemmMicro gemm_micro_amx_split() { return {split_product, burn, kBurnFlops / kSplitProducts}; }
 
 }  // namespace tandem::cpu
 

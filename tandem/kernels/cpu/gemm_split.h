@@ -1,0 +1,27 @@
+// fp32 products on AMX, which multiplies only bf16. An fp32 value is the sum of three bf16, each the nearest
+// to what the ones before leave: x = x1 + x2 + x3, exactly. Of the nine products of parts, six are summed in
+// fp32: x3 y1 + x2 y2 + x1 y3 + x2 y1 + x1 y2 + x1 y1. The others together are below 2^-24 |x y|, and
+// rounding is less than in a chain of fp32 multiply-adds: a tile instruction sums 32 values of k before it
+// adds to the tile.
+//
+// Two limits. AMX takes denormal numbers for zero, so that a value keeps an absolute error of up to 2^-126,
+// and sums below 2^-110 lose digits. And a product with an infinity may be a NaN instead of an infinity,
+// since the parts of the other factor may be zero; it is never finite.
+//
+// A panel holds, for each 32 values of k, the three parts of 32 lines, a part being two tiles of 16 rows and
+// 64 bytes. Tiles pair values that are 16 apart in k (0 and 16, 1 and 17, ...), so that a pair is made of two
+// vectors without shuffling; any order serves, if A and B agree. A's parts come smallest first, B's largest
+// first: the order of use.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::cpu {
+
+inline constexpr int64_t kSplitParts = 3;
+inline constexpr int64_t kSplitDepth = 32;  // values of k in a tile
+inline constexpr int64_t kSplitLines = 32;  // of two tiles
+inline constexpr int64_t kSplitElemBytes = 2 * kSplitParts;
+inline constexpr int64_t kSplitPartBytes = kSplitDepth * kSplitLines * 2;
+
+}  // namespace tandem::cpu
