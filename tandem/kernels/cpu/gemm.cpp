@@ -20,8 +20,8 @@ const std::byte* element(const MatrixView& view, int64_t row, int64_t col) {
          (row * view.row_stride + col * view.col_stride) * dtype_bytes(view.dtype);
 }
 
-// What a thread will probably pack next of an A that runs along k, a few lines with each tile, so that
-// packing does not wait for memory. Only a hint: it may be wrong.
+// What a thread will probably need next, a few lines with each tile, so that it does not wait for memory:
+// what it packs of an A that runs along k, and the next panel of B. Only a hint: it may be wrong.
 class AheadReader {
  public:
   AheadReader(const MatrixView& a, int64_t row, int64_t rows, int64_t k, int64_t depth, int64_t num_tiles) {
@@ -33,9 +33,19 @@ class AheadReader {
     row_lines_ = divide_up(depth * elem_bytes, 64);
     per_tile_ = divide_up(rows * row_lines_, num_tiles);
   }
-  FetchAhead next(const std::byte* otherwise) {
-    if (rows_ == 0) return {otherwise, 0};
-    const FetchAhead ahead{row_ + 64 * line_, std::min(per_tile_, row_lines_ - line_)};
+  // The next `bytes` of B are at `b`, for `num_tiles` tiles to share.
+  void start_column(const std::byte* b, int64_t bytes, int64_t num_tiles) {
+    b_ = b;
+    b_lines_ = bytes / 64;
+    b_per_tile_ = divide_up(b_lines_, num_tiles);
+  }
+  FetchAhead next() {
+    FetchAhead ahead{b_, 0, b_, std::min(b_per_tile_, b_lines_)};
+    b_ += 64 * ahead.b_lines;
+    b_lines_ -= ahead.b_lines;
+    if (rows_ == 0) return ahead;
+    ahead.first = row_ + 64 * line_;
+    ahead.lines = std::min(per_tile_, row_lines_ - line_);
     line_ += ahead.lines;
     if (line_ == row_lines_) {
       line_ = 0;
@@ -52,6 +62,9 @@ class AheadReader {
   int64_t row_lines_ = 0;
   int64_t line_ = 0;  // the first of the row not yet asked for
   int64_t per_tile_ = 0;
+  const std::byte* b_ = nullptr;
+  int64_t b_lines_ = 0;
+  int64_t b_per_tile_ = 0;
 };
 
 class Product {
@@ -168,6 +181,9 @@ class Product {
       const std::byte* packed_b = packed_b_ + k * engine_.nr * engine_.elem_bytes;
       for (int64_t c = 0; c < cols; c += engine_.nr) {
         const std::byte* b = packed_b + (col + c) / engine_.nr * cut_.b_panel_bytes;
+        ahead.start_column(b + cut_.b_panel_bytes,
+                           c + engine_.nr < cols ? padded * engine_.nr * engine_.elem_bytes : 0,
+                           divide_up(rows, engine_.mr));
         for (int64_t r = 0; r < rows; r += engine_.mr) {
           const Tile tile{slice.row + row + r,
                           std::min(engine_.mr, rows - r),
@@ -175,7 +191,7 @@ class Product {
                           std::min(engine_.nr, cols - c),
                           first,
                           last};
-          multiply(tile, padded, packed_a + r / engine_.mr * cut_.a_panel_bytes, b, ahead.next(b), sums,
+          multiply(tile, padded, packed_a + r / engine_.mr * cut_.a_panel_bytes, b, ahead.next(), sums,
                    sums + r * cut_.task_cols + c);
         }
       }

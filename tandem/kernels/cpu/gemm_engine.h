@@ -49,6 +49,8 @@ struct FinishArgs {
 struct FetchAhead {
   const std::byte* first;  // any address, if there are none
   int64_t lines;
+  const std::byte* b_first;  // of packed B; only engines whose panels of B are long fetch them
+  int64_t b_lines;
 };
 
 struct GemmEngine {

@@ -83,14 +83,38 @@ void product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_st
   store_sums(dst, dst_stride, add);
 }
 
-struct AmxUnit {
-  void load_a(const std::byte* part) {
-    _tile_loadd(4, part, 64);
-    _tile_loadd(5, part + kTileBytes, 64);
+// What comes from afar, a few lines with each step: all at once would have the panels wait for them.
+class Fetcher {
+ public:
+  Fetcher(const std::byte* first, int64_t lines, int64_t steps)
+      : next_(first), left_(lines), per_step_((lines + steps - 1) / steps) {}
+  void step() {
+    const int64_t lines = std::min(per_step_, left_);
+    for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(next_ + 64 * i, 0, 2);
+    next_ += 64 * lines;
+    left_ -= lines;
   }
-  void load_b(const std::byte* part) {
-    _tile_loadd(6, part, 64);
-    _tile_loadd(7, part + kTileBytes, 64);
+
+ private:
+  const std::byte* next_;
+  int64_t left_;
+  int64_t per_step_;
+};
+
+struct AmxUnit {
+  void step() {
+    fetch_a.step();
+    fetch_b.step();
+    for (int64_t i = 0; i < rows_per_step && rows_left > 0; ++i, --rows_left, row += row_stride) {
+      __builtin_prefetch(row, 1);
+      __builtin_prefetch(row + 16, 1);
+    }
+  }
+  void load(const std::byte* a, const std::byte* b) {
+    _tile_loadd(4, a, 64);
+    _tile_loadd(6, b, 64);
+    _tile_loadd(7, b + kTileBytes, 64);
+    _tile_loadd(5, a + kTileBytes, 64);
   }
   void multiply() {
     _tile_dpbf16ps(0, 4, 6);
@@ -98,13 +122,49 @@ struct AmxUnit {
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
+  void multiply_then_load_a(const std::byte* part) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(4, part, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(5, part + kTileBytes, 64);
+  }
+  void multiply_then_load_b(const std::byte* part) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_loadd(6, part, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(7, part + kTileBytes, 64);
+  }
+  void multiply_then_load(const std::byte* a, const std::byte* b) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(4, a, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_loadd(6, b, 64);
+    _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(7, b + kTileBytes, 64);
+    _tile_loadd(5, a + kTileBytes, 64);
+  }
+
+  Fetcher fetch_a, fetch_b;
+  const float* row;  // of C
+  int64_t row_stride, rows_left, rows_per_step;
 };
 
 void split_product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t, int64_t,
                    bool add, const FetchAhead& ahead) {
-  AmxUnit unit;
+  const int64_t steps = k / kSplitDepth;
+  AmxUnit unit{.fetch_a = {ahead.first, ahead.lines, steps},
+               .fetch_b = {ahead.b_first, ahead.b_lines, steps},
+               .row = dst,
+               .row_stride = dst_stride,
+               .rows_left = 32,
+               .rows_per_step = (32 + steps - 1) / steps};
   zero_sums();
-  split_product(unit, k, a, b, ahead);
+  split_product(unit, k, a, b);
   store_sums(dst, dst_stride, add);
 }
 

@@ -1,34 +1,27 @@
 // The order of the six products, over any unit that multiplies tiles: AMX, or what tests have in its place.
-// Included inside an anonymous namespace, as gemm_micro-inl.h is. load_a() and load_b() take a part of 32
-// lines, two tiles; multiply() adds the four products of tiles to the unit's 32 x 32 sums.
+// Included inside an anonymous namespace, as gemm_micro-inl.h is. A unit holds a part of A and one of B, two
+// tiles each, and 32 x 32 sums. multiply() adds the four products of tiles; the others then load what the
+// next product needs, each tile as soon as it is free. step() is called once for each 32 values of k.
 //
 // Neighbours share a factor, so that 14 loads do for 24 products of tiles. The largest comes last.
 template <typename Unit>
-void split_product(Unit& unit, int64_t k, const void* a, const void* b, const FetchAhead& ahead) {
+void split_product(Unit& unit, int64_t k, const void* a, const void* b) {
   const auto* a_at = static_cast<const std::byte*>(a);
   const auto* b_at = static_cast<const std::byte*>(b);
-  const int64_t fetches = (ahead.lines * kSplitDepth + k - 1) / k;  // with each 32 values of k
-  int64_t fetched = 0;
+  unit.load(a_at, b_at);
   for (int64_t i = 0; i < k; i += kSplitDepth) {
-    const std::byte *a3 = a_at, *a2 = a_at + kSplitPartBytes, *a1 = a_at + 2 * kSplitPartBytes;
-    const std::byte *b1 = b_at, *b2 = b_at + kSplitPartBytes, *b3 = b_at + 2 * kSplitPartBytes;
-    unit.load_a(a3);
-    unit.load_b(b1);
-    unit.multiply();
-    unit.load_a(a2);
-    unit.multiply();
-    unit.load_b(b2);
-    unit.multiply();
-    unit.load_a(a1);
-    unit.multiply();
-    unit.load_b(b3);
-    unit.multiply();
-    unit.load_b(b1);
-    unit.multiply();
+    unit.step();
+    unit.multiply_then_load_a(a_at + kSplitPartBytes);      // x3 y1
+    unit.multiply_then_load_b(b_at + kSplitPartBytes);      // x2 y1
+    unit.multiply_then_load_a(a_at + 2 * kSplitPartBytes);  // x2 y2
+    unit.multiply_then_load_b(b_at + 2 * kSplitPartBytes);  // x1 y2
+    unit.multiply_then_load_b(b_at);                        // x1 y3
     a_at += kSplitParts * kSplitPartBytes;
     b_at += kSplitParts * kSplitPartBytes;
-    for (const int64_t end = std::min(fetched + fetches, ahead.lines); fetched < end; ++fetched) {
-      __builtin_prefetch(ahead.first + 64 * fetched, 0, 2);
+    if (i + kSplitDepth < k) {
+      unit.multiply_then_load(a_at, b_at);  // x1 y1
+    } else {
+      unit.multiply();
     }
   }
 }

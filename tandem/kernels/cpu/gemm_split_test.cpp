@@ -50,8 +50,25 @@ void multiply_tiles(const uint16_t* a, const uint16_t* b, float* tile, int64_t s
 }
 
 struct EmulatedUnit {
+  void step() {}
   void load_a(const std::byte* part) { a = reinterpret_cast<const uint16_t*>(part); }
   void load_b(const std::byte* part) { b = reinterpret_cast<const uint16_t*>(part); }
+  void load(const std::byte* part_a, const std::byte* part_b) {
+    load_a(part_a);
+    load_b(part_b);
+  }
+  void multiply_then_load_a(const std::byte* part) {
+    multiply();
+    load_a(part);
+  }
+  void multiply_then_load_b(const std::byte* part) {
+    multiply();
+    load_b(part);
+  }
+  void multiply_then_load(const std::byte* part_a, const std::byte* part_b) {
+    multiply();
+    load(part_a, part_b);
+  }
   void multiply() {
     for (int64_t row : {0, 1}) {
       for (int64_t col : {0, 1}) {
@@ -65,9 +82,9 @@ struct EmulatedUnit {
 };
 
 void emulated_product(int64_t k, const void* a, const void* b, float* dst, int64_t dst_stride, int64_t,
-                      int64_t, bool add, const FetchAhead& ahead) {
+                      int64_t, bool add, const FetchAhead&) {
   EmulatedUnit unit;
-  split_product(unit, k, a, b, ahead);
+  split_product(unit, k, a, b);
   for (int64_t row = 0; row < 32; ++row) {
     for (int64_t col = 0; col < 32; ++col) {
       float& sum = dst[row * dst_stride + col];
