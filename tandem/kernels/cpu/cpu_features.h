@@ -21,8 +21,9 @@ Isa selected_isa();
 
 // Measured peak of so many threads at once, in GFLOP/s: independent multiply-adds in registers, nothing else.
 // At once, because cores share power, and some of them execution units: together they may do less than one
-// times their number. Takes about 50 ms. For BF16, of the matrix instructions that bf16 products use at this
-// level; without any, they run in fp32 and the figure is the fp32 one.
+// times their number. Takes about 50 ms. Of the instructions that products of this type use at this level:
+// for BF16 those for bf16 (without any, the figure is the fp32 one); for others AMX counts a sixth of its
+// bf16 peak, since it makes an fp32 product of six in bf16 (gemm_split.h).
 double measure_peak(Isa isa, DType storage, int num_threads);
 
 }  // namespace tandem::cpu

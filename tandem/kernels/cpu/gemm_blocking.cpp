@@ -42,7 +42,7 @@ Blocking plan_blocking(const GemmShape& shape, const GemmEngine& engine, bool sh
   cut.a_panel_bytes = round_up(std::min(cut.kc, padded_k) * engine.mr * engine.elem_bytes, kAlign);
   const int64_t shared_rows = kSharedABytes / cut.a_panel_bytes * engine.mr;
   cut.slice_rows = shared_a ? equal_parts(shape.m, shared_rows, engine.mr) : shape.m;
-  const RowBlocks blocks{divide_up(cut.slice_rows, engine.mr), engine.block_panels};
+  const RowBlocks blocks{divide_up(cut.slice_rows, engine.mr), engine.block_least, engine.block_panels};
   const int64_t packed_panels = shared_a ? blocks.panels : blocks.size_at(0);
   cut.packed_a_bytes = packed_panels * cut.a_panel_bytes + kAlign;
 

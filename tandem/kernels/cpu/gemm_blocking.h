@@ -22,9 +22,13 @@ inline int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 // last ones keep threads from waiting for each other.
 struct RowBlocks {
   int64_t panels;
-  int64_t most;  // panels in one block
+  int64_t least;  // panels in one block, but for the last
+  int64_t most;
 
-  int64_t size_at(int64_t first) const { return std::clamp<int64_t>(divide_up(panels - first, 6), 1, most); }
+  int64_t size_at(int64_t first) const {
+    const int64_t left = panels - first;
+    return std::min(std::clamp(divide_up(left, 6), least, most), left);
+  }
   int64_t count() const {
     int64_t blocks = 0;
     for (int64_t first = 0; first < panels; first += size_at(first)) ++blocks;

@@ -18,6 +18,7 @@ GemmEngine float_engine(Isa isa, const GemmMicro& micro, TileSize tile, int64_t 
           .k_unit = 1,
           .kc = kc,
           .block_panels = divide_up(112, tile.mr),
+          .block_least = 1,
           .whole_rows = false,
           .pack_a = packs.a_f32,
           .pack_b = packs.b_f32,
@@ -61,7 +62,8 @@ GemmEngine amx_engine() {
 }
 
 // A panel is read from the second-level cache, which keeps up: six products of tiles share each load. So a
-// pass may be long, and a task has as many rows as leave room there for the panels of B.
+// pass may be long, and a task has as many rows as leave room there for the panels of B. It has no single
+// one, since B comes from afar at half the speed of the products of one panel.
 GemmEngine split_engine() {
   GemmEngine engine = amx_engine();
   const GemmMicro micro = gemm_micro_amx_split();
@@ -69,6 +71,7 @@ GemmEngine split_engine() {
   engine.k_unit = kSplitDepth;
   engine.kc = 512;
   engine.block_panels = 8;
+  engine.block_least = 2;
   engine.pack_a = pack_split_a;
   engine.pack_b = pack_split_b;
   engine.product = micro.product;

@@ -60,6 +60,7 @@ struct GemmEngine {
   int64_t k_unit;        // panels are padded to a multiple of this many values of k
   int64_t kc;            // most values of k in one pass over the panels
   int64_t block_panels;  // most panels of A in a task
+  int64_t block_least;   // and fewest, but for the last task
   bool whole_rows;       // product() always writes mr rows
 
   void (*pack_a)(const PackArgs& args);

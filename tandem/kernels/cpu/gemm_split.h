@@ -4,9 +4,10 @@
 // rounding is less than in a chain of fp32 multiply-adds: a tile instruction sums 32 values of k before it
 // adds to the tile.
 //
-// Two limits. AMX takes denormal numbers for zero, so that a value keeps an absolute error of up to 2^-126,
-// and sums below 2^-110 lose digits. And a product with an infinity may be a NaN instead of an infinity,
-// since the parts of the other factor may be zero; it is never finite.
+// The limits: AMX takes denormal numbers for zero, so that a value keeps an absolute error of up to 2^-126,
+// and sums below 2^-110 lose digits. A product with an infinity may be a NaN instead of an infinity, since
+// the parts of the other factor may be zero; it is never finite. One within 1% of the largest number may
+// overflow.
 //
 // A panel holds, for each 32 values of k, the three parts of 32 lines, a part being two tiles of 16 rows and
 // 64 bytes. Tiles pair values that are 16 apart in k (0 and 16, 1 and 17, ...), so that a pair is made of two

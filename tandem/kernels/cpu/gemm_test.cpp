@@ -335,17 +335,19 @@ TEST(Gemm, GivesTheSameBitsWhicheverRowsAndColumnsAreComputedTogether) {
 TEST(Gemm, RunsAmxWhereTheCpuHasIt) {
   if (detected_isa() < Isa::Amx)
     GTEST_SKIP() << "this CPU has no AMX (level " << isa_name(detected_isa()) << ")";
-  EXPECT_EQ(gemm_engine(Isa::Amx, DType::BF16).k_unit, 32);
-  for (bool trans_a : {false, true}) {
-    for (bool trans_b : {false, true}) {
-      expect_matches_reference({.m = 200,
-                                .n = 150,
-                                .k = 1100,
-                                .dtype = DType::BF16,
-                                .c_dtype = DType::BF16,
-                                .trans_a = trans_a,
-                                .trans_b = trans_b,
-                                .isa = Isa::Amx});
+  for (DType dtype : {DType::BF16, DType::F32, DType::F16}) {
+    EXPECT_EQ(gemm_engine(Isa::Amx, dtype).k_unit, 32);
+    for (bool trans_a : {false, true}) {
+      for (bool trans_b : {false, true}) {
+        expect_matches_reference({.m = 200,
+                                  .n = 150,
+                                  .k = 1100,
+                                  .dtype = dtype,
+                                  .c_dtype = dtype,
+                                  .trans_a = trans_a,
+                                  .trans_b = trans_b,
+                                  .isa = Isa::Amx});
+      }
     }
   }
 }
