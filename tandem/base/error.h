@@ -3,7 +3,7 @@
 // one promised in docs/interface.md. What only a bug can cause is TANDEM_CHECK.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

@@ -4,9 +4,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
-
-#include <fmt/ranges.h>
 
 namespace tandem {
 
@@ -32,6 +31,6 @@ class Shape {
   std::vector<int64_t> dims_;
 };
 
-inline std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape.dims(), ",")); }
+std::string to_string(const Shape& shape);  // "[2,3]"
 
 }  // namespace tandem

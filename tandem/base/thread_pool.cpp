@@ -2,7 +2,10 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <system_error>
+#include <thread>
+#include <vector>
 
 #include "tandem/base/error.h"
 
@@ -30,6 +33,31 @@ void spin_then_wait(const std::atomic<uint32_t>& value, uint32_t old) {
 
 }  // namespace
 
+class ThreadPool::Team {
+ public:
+  explicit Team(int num_threads);
+  ~Team() { shut_down(); }
+  void run(int64_t num_tasks, Invoke invoke, void* context);
+
+ private:
+  void shut_down();
+  void work(int worker);
+  void drain(uint32_t loop, int worker);
+
+  std::vector<std::jthread> threads_;
+
+  // The loop under way. A thread claims a task by moving ticket_ on, which names the loop (upper half) and
+  // its next task (lower half): a thread that wakes late finds another loop's ticket and touches nothing. The
+  // caller waits for tasks, not for threads, so that one that is slow to wake holds nobody up.
+  Invoke invoke_ = nullptr;
+  void* context_ = nullptr;
+  std::atomic<int64_t> num_tasks_{0};
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<uint32_t> loop_{0};        // how many loops there were: what idle threads wait on
+  alignas(64) std::atomic<uint32_t> unfinished_{0};  // tasks of this loop
+  std::atomic<bool> stop_{false};
+};
+
 int num_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -37,34 +65,39 @@ int num_cores() {
   return CPU_COUNT(&set);
 }
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads > 0 ? num_threads : num_cores()) {
+ThreadPool::ThreadPool(int num_threads)
+    : num_threads_(num_threads > 0 ? num_threads : num_cores()),
+      team_(std::make_unique<Team>(num_threads_)) {}
+
+ThreadPool::~ThreadPool() = default;
+
+void ThreadPool::run(int64_t num_tasks, Invoke invoke, void* context) {
+  if (tls_worker < 0 && num_threads_ > 1 && num_tasks > 1) return team_->run(num_tasks, invoke, context);
+  const int outer = tls_worker;
+  if (tls_worker < 0) tls_worker = 0;
+  for (int64_t task = 0; task < num_tasks; ++task) invoke(context, task, tls_worker);
+  tls_worker = outer;
+}
+
+ThreadPool::Team::Team(int num_threads) {
   try {
-    for (int worker = 1; worker < num_threads_; ++worker) {
+    for (int worker = 1; worker < num_threads; ++worker) {
       threads_.emplace_back([this, worker] { work(worker); });
     }
   } catch (const std::system_error& error) {
     shut_down();
-    throw DeviceError("threads: cannot start {} threads: {}; ask for fewer", num_threads_, error.what());
+    throw DeviceError("threads: cannot start {} threads: {}; ask for fewer", num_threads, error.what());
   }
 }
 
-ThreadPool::~ThreadPool() { shut_down(); }
-
-void ThreadPool::shut_down() {
+void ThreadPool::Team::shut_down() {
   stop_.store(true);
   loop_.fetch_add(1, std::memory_order_release);
   loop_.notify_all();
   threads_.clear();  // joins
 }
 
-void ThreadPool::run(int64_t num_tasks, Invoke invoke, void* context) {
-  if (tls_worker >= 0 || num_threads_ == 1 || num_tasks <= 1) {
-    const int outer = tls_worker;
-    if (tls_worker < 0) tls_worker = 0;
-    for (int64_t task = 0; task < num_tasks; ++task) invoke(context, task, tls_worker);
-    tls_worker = outer;
-    return;
-  }
+void ThreadPool::Team::run(int64_t num_tasks, Invoke invoke, void* context) {
   // First the ticket is closed, so that a thread still looking at the last loop's cannot claim beyond its end
   // once the number of tasks grows; then the loop is set up; then the ticket is opened.
   const uint32_t loop = loop_.load(std::memory_order_relaxed) + 1;
@@ -84,7 +117,7 @@ void ThreadPool::run(int64_t num_tasks, Invoke invoke, void* context) {
   }
 }
 
-void ThreadPool::drain(uint32_t loop, int worker) {
+void ThreadPool::Team::drain(uint32_t loop, int worker) {
   tls_worker = worker;
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (ticket >> 32 == loop) {
@@ -102,7 +135,7 @@ void ThreadPool::drain(uint32_t loop, int worker) {
   tls_worker = -1;
 }
 
-void ThreadPool::work(int worker) {
+void ThreadPool::Team::work(int worker) {
   uint32_t seen = 0;
   while (true) {
     spin_then_wait(loop_, seen);

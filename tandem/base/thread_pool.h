@@ -3,11 +3,9 @@
 // for any thread count. Which thread runs a task is decided at run time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <thread>
+#include <memory>
 #include <type_traits>
-#include <vector>
 
 namespace tandem {
 
@@ -34,23 +32,10 @@ class ThreadPool {
  private:
   using Invoke = void (*)(void* context, int64_t task, int worker);
   void run(int64_t num_tasks, Invoke invoke, void* context);
-  void shut_down();
-  void work(int worker);
-  void drain(uint32_t loop, int worker);
 
   int num_threads_;
-  std::vector<std::jthread> threads_;
-
-  // The loop under way. A thread claims a task by moving ticket_ on, which names the loop (upper half) and
-  // its next task (lower half): a thread that wakes late finds another loop's ticket and touches nothing. The
-  // caller waits for tasks, not for threads, so that one that is slow to wake holds nobody up.
-  Invoke invoke_ = nullptr;
-  void* context_ = nullptr;
-  std::atomic<int64_t> num_tasks_{0};
-  alignas(64) std::atomic<uint64_t> ticket_{0};
-  alignas(64) std::atomic<uint32_t> loop_{0};        // how many loops there were: what idle threads wait on
-  alignas(64) std::atomic<uint32_t> unfinished_{0};  // tasks of this loop
-  std::atomic<bool> stop_{false};
+  class Team;  // in the source: everything includes this header, and need not read <thread> for it
+  std::unique_ptr<Team> team_;
 };
 
 int num_cores();  // cores this process may run on

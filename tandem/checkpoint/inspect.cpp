@@ -1,5 +1,7 @@
 #include "tandem/checkpoint/inspect.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 

@@ -5,6 +5,7 @@
 
 #include <barrier>
 #include <memory>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"

@@ -1,6 +1,7 @@
 #include "tandem/checkpoint/pending.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/comm/ranks_test.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/comm/ranks_test.h"

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/comm/sum.h"

@@ -3,6 +3,9 @@
 // when a call's time is over.
 #pragma once
 
+#include <atomic>
+#include <thread>
+
 #include "tandem/comm/membership.h"
 #include "tandem/comm/tcp_store.h"
 

@@ -1,6 +1,7 @@
 #include "tandem/comm/window_communicator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
 

@@ -1,5 +1,7 @@
 #include "tandem/compile/column_sections.h"
 
+#include <fmt/format.h>
+
 namespace tandem {
 namespace {
 

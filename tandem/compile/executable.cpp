@@ -1,5 +1,7 @@
 #include "tandem/compile/executable.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,7 @@
 #include "tandem/compile/stage.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 

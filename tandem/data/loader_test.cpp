@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <set>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/data/shapes.h"

@@ -1,5 +1,7 @@
 #include "tandem/ir/infer.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 
 #include "tandem/base/error.h"

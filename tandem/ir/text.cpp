@@ -1,5 +1,7 @@
 #include "tandem/ir/text.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cctype>
 #include <charconv>

@@ -4,6 +4,7 @@
 
 #include <future>
 #include <mutex>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/launch/round_watch.h"

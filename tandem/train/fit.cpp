@@ -1,5 +1,7 @@
 // What to change when a run does not fit: candidates in the order of what they cost the user, each compiled
 // and measured like the run itself, so that the change that is named is one that works.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <optional>

@@ -1,4 +1,5 @@
 // Parameters as a data-parallel rank holds them: 1-D pieces of any length, anywhere in a flat buffer.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "tandem/base/error.h"
-#include "tandem/kernels/cuda/queue.h"
+#include "tandem/kernels/cuda/queue_of.h"
 #include "tandem/runtime/kernel.h"
 #include "tandem/runtime/storage.h"
 

@@ -4,7 +4,7 @@
 
 #include "tandem/kernels/cuda/fused_attention.h"
 #include "tandem/kernels/cuda/packed_heads.h"
-#include "tandem/kernels/cuda/queue.h"
+#include "tandem/kernels/cuda/queue_of.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {

@@ -4,7 +4,7 @@
 #include "tandem/base/error.h"
 #include "tandem/kernels/cuda/bias_grad.h"
 #include "tandem/kernels/cuda/gemm.h"
-#include "tandem/kernels/cuda/queue.h"
+#include "tandem/kernels/cuda/queue_of.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {

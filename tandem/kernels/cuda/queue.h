@@ -8,12 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/runtime/kernel.h"
-
 namespace tandem::cuda {
-
-// Where a kernel is to put its work.
-inline cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.queue()); }
 
 class Queue {
  public:
