@@ -255,12 +255,15 @@ TEST(CudaGemm, IsExactWhereverItsTensorsStart) {
         check(cudaMemcpy(const_cast<void*>(to), values.data(), values.size() * 2, cudaMemcpyHostToDevice),
               "cudaMemcpy");
       };
-      fill(tensors.a, kK * kM, 1);
-      fill(tensors.b, kK * kN, 2);
-      fill(tensors.bias, kN, 3);
+      const auto fill_all = [&] {
+        fill(tensors.a, kK * kM, 1);
+        fill(tensors.b, kK * kN, 2);
+        fill(tensors.bias, kN, 3);
+      };
+      fill_all();
       gemm_run(gemm, tensors, scratch, nullptr);  // also unprepared
       gemm_prepare(gemm, tensors, scratch, nullptr);
-      fill(tensors.bias, kN, 3);
+      fill_all();
       gemm_run(gemm, tensors, scratch, nullptr);
       check(cudaDeviceSynchronize(), "gemm_run");
 
