@@ -143,6 +143,10 @@ class Infer {
       case Op::GlobalNorm: return {{DType::F64, Shape({2})}};
       case Op::AdamW: return {in_.begin() + 2, in_.end()};
       case Op::Sgd: return {in_.begin() + 2, in_.end()};
+      case Op::ScaleLoss: return check_types({{DType::F32, Shape({1})}, scaler()}), Types{in_[0]};
+      case Op::UnscaleHyper:
+        return check_types({{DType::F32, Shape({kHyperSlots})}, scaler()}), Types{in_[0]};
+      case Op::NextLossScale: return check_types({scaler(), {DType::F64, Shape({2})}}), Types{in_[0]};
     }
     TANDEM_CHECK(false, "op {}", static_cast<int>(op_));
     return {};
@@ -292,6 +296,13 @@ class Infer {
   void check_loss(size_t logits, size_t targets) const {
     require(in_[logits].shape.rows() == in_[targets].shape.elems(), "{} rows of logits and {} targets",
             in_[logits].shape.rows(), in_[targets].shape.elems());
+  }
+  static TensorType scaler() { return {DType::F64, Shape({kScalerSlots})}; }
+  void check_types(const Types& expected) const {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      require(in_[i] == expected[i], "expected {} {}, found {} {}", dtype_name(expected[i].dtype),
+              to_string(expected[i].shape), dtype_name(in_[i].dtype), to_string(in_[i].shape));
+    }
   }
 
   Op op_;
