@@ -11,6 +11,7 @@
 #include "tandem/compile/fp8.h"
 #include "tandem/compile/fresh.h"
 #include "tandem/compile/inference.h"
+#include "tandem/compile/loss_scaler.h"
 #include "tandem/compile/lower.h"
 #include "tandem/compile/memory_plan.h"
 #include "tandem/compile/partition.h"
@@ -248,6 +249,7 @@ void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& op
 void set_masters(CompiledStep& step) {
   for (Persistent& item : step.persistents) {
     if (item.slice.arena == Arena::Gradients || item.slice.arena == Arena::Activations) item.saved = false;
+    if (item.name == kLossScaler) item.saved = false;  // manifests have it
     if (!item.name.starts_with(kMasterPrefix)) continue;
     const std::string name = item.name.substr(kMasterPrefix.size());  // of a parameter, or of a unit
     const auto weights = std::find_if(

@@ -33,7 +33,8 @@ struct UpdateOptions {
 
 // On one rank: from the parameters and gradient states of a differentiated graph. Weight decay applies to
 // matrices (two or more dims), not to norms and biases. Inputs: "hyper", "stats". Outputs: "norm" (norm of
-// the unclipped gradient, finite flag) and "sums", which ends in the statistics.
+// the unclipped gradient, finite flag), "sums", which ends in the statistics, and "loss_scaler" where the
+// loss is scaled.
 Graph build_update(const Graph& pass, const UpdateOptions& options);
 
 // On one of several ranks, over flat units. Weights that were updated in parts are gathered at the end.

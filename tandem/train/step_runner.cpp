@@ -1,7 +1,9 @@
 #include "tandem/train/step_runner.h"
 
 #include <cstring>
+#include <utility>
 
+#include "tandem/compile/loss_scaler.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/lr_schedule.h"
@@ -57,8 +59,11 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   // batch in one piece, however unevenly targets are spread over it.
   result.targets = loader_.valid_targets(loader_.position(), config_.train.batch);
   const auto targets = static_cast<double>(std::max<int64_t>(1, result.targets));
-  const auto scale = static_cast<float>(scaler_.scale() / targets);
-  run_passes(scale, result);
+  if (scaler_.active() && !std::exchange(scaler_written_, true)) {
+    const Slice& state = session_.step().find(kLossScaler)->slice;
+    session_.write_buffer(state, 0, std::as_bytes(std::span(scaler_.values())));
+  }
+  run_passes(static_cast<float>(1 / targets), result);
   // Several ranks add up their statistics with the norm; one need not wait for its own before the update.
   const Executable& update = session_.step().update;
   const bool alone = session_.step().position.shape.world() == 1;
@@ -73,12 +78,13 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   session_.run_update();
   double norm[2] = {};
   session_.read_later(update, "norm", std::as_writable_bytes(std::span(norm)));
+  result.loss_scale = scaler_.scale();
+  if (scaler_.active())
+    session_.read_later(update, kLossScaler, std::as_writable_bytes(std::span(scaler_.values())));
   const std::span<const std::byte> sums = session_.read(update, "sums");
   result.grad_norm = norm[0];
   result.applied = norm[1] != 0;
-  result.loss_scale = scaler_.scale();
   if (result.applied) ++updates_;
-  scaler_.update(result.applied);
   double totals[kNumStats];
   std::memcpy(totals, sums.data() + sums.size() - sizeof totals, sizeof totals);
   if (alone) add_stats(totals);
@@ -98,7 +104,7 @@ void StepRunner::write_hyper(int64_t step) {
   hyper[kHyperEps] = static_cast<float>(train.eps);
   hyper[kHyperDecay] = static_cast<float>(train.weight_decay);
   hyper[kHyperStep] = static_cast<float>(updates_ + 1);
-  hyper[kHyperInvScale] = static_cast<float>(1.0 / scaler_.scale());
+  hyper[kHyperInvScale] = 1;  // but for what the step itself does about a scaled loss
   hyper[kHyperClip] = static_cast<float>(train.clip);
   session_.write(session_.step().update, "hyper", std::as_bytes(std::span(hyper)));
 }

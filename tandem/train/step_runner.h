@@ -45,7 +45,8 @@ class StepRunner {
   const Config& config_;
   Session& session_;
   Loader& loader_;
-  LossScaler scaler_;
+  LossScaler scaler_;  // after the last step
+  bool scaler_written_ = false;
   bool counts_loss_;
   std::vector<std::array<double, 2>> pass_stats_;  // of this step's passes
   int64_t updates_ = 0;  // applied so far: Adam's bias correction counts these, not skipped steps
