@@ -10,6 +10,7 @@
 #include "tandem/compile/executable.h"
 #include "tandem/compile/fp8.h"
 #include "tandem/compile/loss_scaler.h"
+#include "tandem/compile/loss_stats.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -21,6 +22,11 @@ class UpdateBuilder {
   explicit UpdateBuilder(const UpdateOptions& options) : options_(options) {
     hyper_ = input("hyper", {DType::F32, Shape({kHyperSlots})});
     stats_ = input("stats", {DType::F64, Shape({kNumStats})});
+    if (options.sums_stats) {
+      const Value sum = graph_.add(loss_stats_state(Phase::Update));
+      stats_ = emit(Op::AddStats, {stats_, sum});
+      clear(sum);
+    }
     if (options.precision.scales_loss()) {
       scaler_ = graph_.add(loss_scaler_state(Phase::Update));
       hyper_ = emit(Op::UnscaleHyper, {hyper_, scaler_});

@@ -57,6 +57,7 @@ int aliased_input(const Node& node, int index) {
     case Op::Send:
     case Op::Rope:
     case Op::RopeGrad:
+    case Op::AddStats:
     case Op::NextLossScale: return 0;
     case Op::MatmulBiasAcc:
     case Op::Fp8Ranges: return index;

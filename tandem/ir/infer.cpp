@@ -139,6 +139,11 @@ class Infer {
                 "{} is not {} parts for {} targets", shape(0), attr("size"), in_[1].shape.elems());
         return {{DType::F64, Shape({2})}};
       case Op::VocabLossGrad: return check_loss(0, 1), Types{in_[0], {DType::F64, Shape({2})}};
+      case Op::AddStats:
+        require(in_[0].dtype == DType::F64 && in_[1].dtype == DType::F64, "{} and {} are not f64",
+                dtype_name(in_[0].dtype), dtype_name(in_[1].dtype));
+        require(in_[1].shape.elems() <= in_[0].shape.elems(), "{} does not hold {}", shape(0), shape(1));
+        return {in_[0]};
       case Op::SquareSums: return {{DType::F64, Shape({attr("num_slots") + 1 + in_[1].shape.elems()})}};
       case Op::GlobalNorm: return {{DType::F64, Shape({2})}};
       case Op::AdamW: return {in_.begin() + 2, in_.end()};

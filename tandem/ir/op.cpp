@@ -75,6 +75,7 @@ constexpr std::array<std::string_view, static_cast<size_t>(kNumOps)> kNames = {"
                                                                                "vocab_parts",
                                                                                "vocab_loss",
                                                                                "vocab_loss_grad",
+                                                                               "add_stats",
                                                                                "square_sums",
                                                                                "global_norm",
                                                                                "adamw",

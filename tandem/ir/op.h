@@ -118,6 +118,7 @@ enum class Op : uint8_t {
   VocabParts,     // logits[N,V], targets {first} -> parts f32[N,4]
   VocabLoss,      // parts[size*N,4], targets {size} -> stats
   VocabLossGrad,  // logits[N,V], targets, parts[size*N,4], scale {first, size} -> dlogits!, stats
+  AddStats,       // acc f64[n], stats f64[k] -> acc!                the first k of acc += stats
 
   // --- optimizer (hyper f32[8], see kHyperLr; tensors come in groups, one group a parameter) ------
   // The norm is made of one sum of squares per parameter ("slot"), so that it does not matter which rank

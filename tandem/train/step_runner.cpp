@@ -10,12 +10,8 @@
 
 namespace tandem {
 
-StepRunner::StepRunner(const Config& config, Session& session, Loader& loader, bool counts_loss)
-    : config_(config),
-      session_(session),
-      loader_(loader),
-      scaler_(config.train, config.precision),
-      counts_loss_(counts_loss) {}
+StepRunner::StepRunner(const Config& config, Session& session, Loader& loader)
+    : config_(config), session_(session), loader_(loader), scaler_(config.train, config.precision) {}
 
 // A pipeline rank runs all micro-batches of the step in one pass, others one micro-batch a pass.
 void StepRunner::run_passes(float scale, StepResult& result) {
@@ -38,6 +34,7 @@ void StepRunner::run_passes(float scale, StepResult& result) {
     } else {
       session_.run_pass();
     }
+    if (!alone()) continue;
     for (const Binding& output : pass.outputs) {
       if (!output.name.starts_with("stats")) continue;
       pass_stats_.emplace_back();
@@ -64,14 +61,8 @@ StepResult StepRunner::run(int64_t step, bool stop) {
     session_.write_buffer(state, 0, std::as_bytes(std::span(scaler_.values())));
   }
   run_passes(static_cast<float>(1 / targets), result);
-  // Several ranks add up their statistics with the norm; one need not wait for its own before the update.
   const Executable& update = session_.step().update;
-  const bool alone = session_.step().position.shape.world() == 1;
   double stats[kNumStats] = {};
-  if (!alone && counts_loss_) {
-    session_.wait();
-    add_stats(stats);
-  }
   stats[kStatStop] = stop ? 1 : 0;
   session_.write(update, "stats", std::as_bytes(std::span(stats)));
   write_hyper(step);
@@ -87,7 +78,7 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   if (result.applied) ++updates_;
   double totals[kNumStats];
   std::memcpy(totals, sums.data() + sums.size() - sizeof totals, sizeof totals);
-  if (alone) add_stats(totals);
+  if (alone()) add_stats(totals);
   result.loss = totals[kStatLoss] / targets;
   result.accuracy = totals[kStatCorrect] / targets;
   result.stop = totals[kStatStop] != 0;
