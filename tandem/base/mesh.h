@@ -38,6 +38,8 @@ struct MeshPosition {
   int size(Axis axis) const { return shape.size(axis); }
   int index(Axis axis) const;               // this rank's place among the ranks of its group
   std::vector<int> group(Axis axis) const;  // world ranks of this rank's group, in order of their index
+  // Ranks that see the loss, each of other samples: the ranks of a tensor axis all see the same.
+  bool counts_loss() const { return tensor == 0 && pipeline == shape.pipeline - 1; }
 };
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/gradient_table.h"
+#include "tandem/compile/loss_scaler.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -24,11 +25,12 @@ Value logits_of(const Graph& forward, const Node& loss) {
   return forward.node(gather.inputs[0].node).inputs[0];
 }
 
-void begin_at_loss(GradientContext& context, const Graph& forward, const Node& loss) {
+void begin_at_loss(GradientContext& context, const Graph& forward, const Node& loss, bool scaled) {
   Graph& graph = context.graph();
   const Value logits = logits_of(forward, loss);
-  const Value scale =
+  Value scale =
       graph.add({Op::Input, {}, {}, {{DType::F32, Shape({1})}}, kNoBlock, Phase::Backward, "scale"});
+  if (scaled) scale = context.emit(Op::ScaleLoss, {scale, graph.add(loss_scaler_state(Phase::Backward))});
   const Value dlogits = emit_loss_grad(context, loss, logits, scale);
   graph.add_output("stats", {dlogits.node, 1});
   context.add(logits, dlogits);
@@ -67,7 +69,7 @@ Graph differentiate(const Graph& forward, const PrecisionPolicy& precision, bool
   if (sends) {
     begin_at_send(context, root);
   } else {
-    begin_at_loss(context, forward, root);
+    begin_at_loss(context, forward, root, precision.scales_loss());
   }
   for (int32_t id = num_kept - 1; id >= 0; --id) {
     const Node& node = graph.node(id);

@@ -94,7 +94,8 @@ struct Persistent {
   std::string name;
   Slice slice;
   std::vector<Piece> pieces;
-  bool saved = true;  // in checkpoints: not gradients, nor weights that are rounded from a master
+  // In checkpoints: not gradients, nor weights that are rounded from a master, nor the loss scaler.
+  bool saved = true;
   // Of a master: the weights that are rounded from it, element by element; with sharded optimizer state, this
   // rank's part of them.
   std::optional<Slice> weights = std::nullopt;

@@ -11,6 +11,8 @@
 #include "tandem/compile/fp8.h"
 #include "tandem/compile/fresh.h"
 #include "tandem/compile/inference.h"
+#include "tandem/compile/loss_scaler.h"
+#include "tandem/compile/loss_stats.h"
 #include "tandem/compile/lower.h"
 #include "tandem/compile/memory_plan.h"
 #include "tandem/compile/partition.h"
@@ -171,11 +173,15 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
   draft.typed = own_chunks(passes, forward, options);
   // On one rank a tied table is summed as the two ends of a pipeline would, so that both give the same bits.
   const bool split_tied = parallel.at.shape.world() == 1 && parallel.micro_batches > 1;
+  const bool sums_stats = parallel.at.shape.world() > 1 && parallel.at.counts_loss();
   for (const Graph& typed : draft.typed) {
-    draft.differentiated.push_back(
-        passes.run("differentiate", [&] { return differentiate(typed, options.precision, split_tied); }));
+    draft.differentiated.push_back(passes.run("differentiate", [&] {
+      Graph graph = differentiate(typed, options.precision, split_tied);
+      return sums_stats ? sum_stats(std::move(graph)) : graph;
+    }));
   }
   UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
+  update.sums_stats = sums_stats;
   if (options.overwrite_gradients && parallel.micro_batches == 1 && !parallel.in_units())
     update.keep_gradients = mark_fresh(draft.differentiated.front());
   if (options.precision.fp8) update.fp8_slots = num_fp8_weights(draft.typed.front());
@@ -248,6 +254,7 @@ void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& op
 void set_masters(CompiledStep& step) {
   for (Persistent& item : step.persistents) {
     if (item.slice.arena == Arena::Gradients || item.slice.arena == Arena::Activations) item.saved = false;
+    if (item.name == kLossScaler) item.saved = false;  // manifests have it
     if (!item.name.starts_with(kMasterPrefix)) continue;
     const std::string name = item.name.substr(kMasterPrefix.size());  // of a parameter, or of a unit
     const auto weights = std::find_if(

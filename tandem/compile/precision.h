@@ -16,7 +16,9 @@ struct PrecisionPolicy {
   DType gradients = DType::F32;                      // accumulators
   DType block_gradients = DType::F32;                // of the matrices of blocks, where they are overwritten
   bool fp8 = false;                                  // products of the blocks' matrices in 8 bits (fp8.h)
+  int64_t loss_scale_window = 0;                     // good steps before the loss scale doubles; 0 = no scale
   bool masters() const { return is_half(storage); }  // fp32 weights are what is trained
+  bool scales_loss() const { return loss_scale_window > 0; }
 };
 
 PrecisionPolicy precision_policy(Precision precision);

@@ -9,6 +9,8 @@
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/executable.h"
 #include "tandem/compile/fp8.h"
+#include "tandem/compile/loss_scaler.h"
+#include "tandem/compile/loss_stats.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -20,6 +22,15 @@ class UpdateBuilder {
   explicit UpdateBuilder(const UpdateOptions& options) : options_(options) {
     hyper_ = input("hyper", {DType::F32, Shape({kHyperSlots})});
     stats_ = input("stats", {DType::F64, Shape({kNumStats})});
+    if (options.sums_stats) {
+      const Value sum = graph_.add(loss_stats_state(Phase::Update));
+      stats_ = emit(Op::AddStats, {stats_, sum});
+      clear(sum);
+    }
+    if (options.precision.scales_loss()) {
+      scaler_ = graph_.add(loss_scaler_state(Phase::Update));
+      hyper_ = emit(Op::UnscaleHyper, {hyper_, scaler_});
+    }
     for (size_t i = 0; i < options.slots.size(); ++i) slots_[options.slots[i]] = static_cast<int64_t>(i);
   }
 
@@ -73,6 +84,14 @@ class UpdateBuilder {
     return emit(is_adamw() ? Op::AdamW : Op::Sgd, inputs, std::move(attrs), block);
   }
 
+  // At the end: the loss scale of the next step.
+  void finish_scaler() {
+    if (!scaler_.valid()) return;
+    const int64_t window = options_.precision.loss_scale_window;
+    const Value next = emit(Op::NextLossScale, {scaler_, norm_}, {{"window", window}});
+    graph_.add_output(std::string(kLossScaler), next);
+  }
+
   void clear(Value value, int32_t block = kNoBlock) {
     const TensorType type = graph_.type(value);
     emit(Op::Zeros, {value},
@@ -90,6 +109,7 @@ class UpdateBuilder {
   const UpdateOptions& options_;
   Graph graph_;
   Value hyper_, stats_, norm_;
+  Value scaler_;                          // where the loss is scaled
   std::array<Value, 2> scalars_on_host_;  // hyper and norm, where an optimizer was offloaded
   std::map<std::string, int64_t> slots_;
   std::vector<Value> counted_;
@@ -116,6 +136,7 @@ class UnitUpdate {
     // Gathers run beside the optimizer: the next unit's starts before the last one's are used.
     for (size_t u = 0; u < layout_.units().size(); ++u) spread_gradients(layout_.units()[u], gradients_[u]);
     for (size_t u = 0; u < layout_.units().size(); ++u) update(layout_.units()[u], gradients_[u]);
+    builder_.finish_scaler();
     return std::move(graph_);
   }
 
@@ -355,6 +376,7 @@ Graph build_update(const Graph& pass, const UpdateOptions& options) {
     builder.clear(a);
     builder.clear(b);
   }
+  builder.finish_scaler();
   return std::move(graph);
 }
 

@@ -56,7 +56,9 @@ int aliased_input(const Node& node, int index) {
     case Op::AllReduce:
     case Op::Send:
     case Op::Rope:
-    case Op::RopeGrad: return 0;
+    case Op::RopeGrad:
+    case Op::AddStats:
+    case Op::NextLossScale: return 0;
     case Op::MatmulBiasAcc:
     case Op::Fp8Ranges: return index;
     case Op::Fp8Quantize:

@@ -141,10 +141,19 @@ class Infer {
                 "{} is not {} parts for {} targets", shape(0), attr("size"), in_[1].shape.elems());
         return {{DType::F64, Shape({2})}};
       case Op::VocabLossGrad: return check_loss(0, 1), Types{in_[0], {DType::F64, Shape({2})}};
+      case Op::AddStats:
+        require(in_[0].dtype == DType::F64 && in_[1].dtype == DType::F64, "{} and {} are not f64",
+                dtype_name(in_[0].dtype), dtype_name(in_[1].dtype));
+        require(in_[1].shape.elems() <= in_[0].shape.elems(), "{} does not hold {}", shape(0), shape(1));
+        return {in_[0]};
       case Op::SquareSums: return {{DType::F64, Shape({attr("num_slots") + 1 + in_[1].shape.elems()})}};
       case Op::GlobalNorm: return {{DType::F64, Shape({2})}};
       case Op::AdamW: return {in_.begin() + 2, in_.end()};
       case Op::Sgd: return {in_.begin() + 2, in_.end()};
+      case Op::ScaleLoss: return check_types({{DType::F32, Shape({1})}, scaler()}), Types{in_[0]};
+      case Op::UnscaleHyper:
+        return check_types({{DType::F32, Shape({kHyperSlots})}, scaler()}), Types{in_[0]};
+      case Op::NextLossScale: return check_types({scaler(), {DType::F64, Shape({2})}}), Types{in_[0]};
     }
     TANDEM_CHECK(false, "op {}", static_cast<int>(op_));
     return {};
@@ -294,6 +303,13 @@ class Infer {
   void check_loss(size_t logits, size_t targets) const {
     require(in_[logits].shape.rows() == in_[targets].shape.elems(), "{} rows of logits and {} targets",
             in_[logits].shape.rows(), in_[targets].shape.elems());
+  }
+  static TensorType scaler() { return {DType::F64, Shape({kScalerSlots})}; }
+  void check_types(const Types& expected) const {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      require(in_[i] == expected[i], "expected {} {}, found {} {}", dtype_name(expected[i].dtype),
+              to_string(expected[i].shape), dtype_name(in_[i].dtype), to_string(in_[i].shape));
+    }
   }
 
   Op op_;

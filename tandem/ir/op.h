@@ -118,6 +118,7 @@ enum class Op : uint8_t {
   VocabParts,     // logits[N,V], targets {first} -> parts f32[N,4]
   VocabLoss,      // parts[size*N,4], targets {size} -> stats
   VocabLossGrad,  // logits[N,V], targets, parts[size*N,4], scale {first, size} -> dlogits!, stats
+  AddStats,       // acc f64[n], stats f64[k] -> acc!                the first k of acc += stats
 
   // --- optimizer (hyper f32[8], see kHyperLr; tensors come in groups, one group a parameter) ------
   // The norm is made of one sum of squares per parameter ("slot"), so that it does not matter which rank
@@ -129,6 +130,11 @@ enum class Op : uint8_t {
   AdamW,       // hyper, norm, (w, g, m, v [, master])... {masters, decay: "1,0,.."} -> (w!, g!, m!, v! [,
                // master!])...
   Sgd,         // hyper, norm, (w, g, m [, master])... {masters, decay} -> (w!, g!, m! [, master!])...
+  // The loss scale of fp16, which the step itself keeps (scaler f64[2], see kScalerScale).
+  ScaleLoss,      // scale f32[1], scaler -> f32[1] = scale times the loss scale
+  UnscaleHyper,   // hyper, scaler -> hyper, with 1 / loss scale in its slot
+  NextLossScale,  // scaler, norm {window} -> scaler!      halved where norm[1] is 0, doubled after `window`
+                  // good steps, but never below 1 nor doubled beyond 2^24
 
   // --- collectives over the `size` ranks of a mesh `axis`, and copies between memories ---------------
   // Parts are equal cuts of the first dim, one a rank. Given `dst`, the result is written there.
@@ -153,6 +159,11 @@ inline constexpr int kHyperStep = 5;  // 1-based count of updates made, this one
 inline constexpr int kHyperInvScale = 6;  // 1 / loss scale
 inline constexpr int kHyperClip = 7;      // 0 = no clipping
 inline constexpr int kHyperSlots = 8;
+
+// Slots of `scaler`.
+inline constexpr int kScalerScale = 0;
+inline constexpr int kScalerGoodSteps = 1;  // since the scale last changed, or a step was skipped
+inline constexpr int kScalerSlots = 2;
 
 std::string_view op_name(Op op);     // "matmul_gelu"
 Op parse_op(std::string_view name);  // throws ConfigError on an unknown name

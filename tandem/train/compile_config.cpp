@@ -30,6 +30,8 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
   options.ranks_here = ranks_here;
   options.precision = precision_policy(config.precision);
+  if (config.precision == Precision::Fp16)
+    options.precision.loss_scale_window = config.train.loss_scale_window;
   if (options.precision.fp8 && !backend.has_fp8)
     throw ConfigError("precision: fp8 needs a GPU of compute capability 8.9 or newer; use bf16");
   if (config.memory.gradients == ReduceType::Bf16) options.precision.block_gradients = DType::BF16;

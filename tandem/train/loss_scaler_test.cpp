@@ -10,36 +10,27 @@ namespace {
 TrainConfig config() {
   TrainConfig c;
   c.loss_scale = 1024;
-  c.loss_scale_window = 3;
   return c;
 }
 
-TEST(LossScaler, BacksOffOnOverflowAndGrowsAfterAWindowOfGoodSteps) {
+TEST(LossScaler, StartsWhereTheConfigSays) {
   LossScaler scaler(config(), Precision::Fp16);
-  scaler.update(false);
-  EXPECT_EQ(scaler.scale(), 512);
-  for (int i = 0; i < 3; ++i) scaler.update(true);
-  EXPECT_EQ(scaler.scale(), 1024);
-}
-
-TEST(LossScaler, AnOverflowStartsTheWindowAnew) {
-  LossScaler scaler(config(), Precision::Fp16);
-  scaler.update(true);
-  scaler.update(true);
-  scaler.update(false);
-  scaler.update(true);
-  scaler.update(true);
-  EXPECT_EQ(scaler.scale(), 512);
+  EXPECT_TRUE(scaler.active());
+  EXPECT_EQ(scaler.values(), (LossScaler::Values{1024, 0}));
 }
 
 TEST(LossScaler, ContinuesFromItsSavedState) {
-  LossScaler scaler(config(), Precision::Fp16);
-  scaler.update(true);
-  scaler.update(true);
-  LossScaler resumed(config(), Precision::Fp16);
+  LossScaler scaler(config(), Precision::Fp16), resumed(config(), Precision::Fp16);
+  scaler.values() = {512, 2};
   resumed.restore(scaler.state());
-  resumed.update(true);
-  EXPECT_EQ(resumed.scale(), 2048);
+  EXPECT_EQ(resumed.values(), scaler.values());
+}
+
+TEST(LossScaler, ReadsWhatCheckpointsHaveAlwaysHeld) {
+  LossScaler resumed(config(), Precision::Fp16);
+  resumed.restore(nlohmann::json::parse(R"({"scale": 32768.0, "good_steps": 1999})"));
+  EXPECT_EQ(resumed.values(), (LossScaler::Values{32768, 1999}));
+  EXPECT_EQ(resumed.state().dump(), R"({"good_steps":1999,"scale":32768.0})");
 }
 
 TEST(LossScaler, StartsItsOwnScaleWhenARunWithoutScalingIsResumed) {
@@ -50,13 +41,8 @@ TEST(LossScaler, StartsItsOwnScaleWhenARunWithoutScalingIsResumed) {
 
 TEST(LossScaler, IsOneForPrecisionsThatNeedNoScaling) {
   LossScaler scaler(config(), Precision::Bf16);
-  scaler.update(false);
-  EXPECT_EQ(scaler.scale(), 1.0);
-}
-
-TEST(LossScaler, NeverFallsBelowOne) {
-  LossScaler scaler(config(), Precision::Fp16);
-  for (int i = 0; i < 100; ++i) scaler.update(false);
+  EXPECT_FALSE(scaler.active());
+  scaler.restore(LossScaler(config(), Precision::Fp16).state());
   EXPECT_EQ(scaler.scale(), 1.0);
 }
 

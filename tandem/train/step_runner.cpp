@@ -1,19 +1,17 @@
 #include "tandem/train/step_runner.h"
 
 #include <cstring>
+#include <utility>
 
+#include "tandem/compile/loss_scaler.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/lr_schedule.h"
 
 namespace tandem {
 
-StepRunner::StepRunner(const Config& config, Session& session, Loader& loader, bool counts_loss)
-    : config_(config),
-      session_(session),
-      loader_(loader),
-      scaler_(config.train, config.precision),
-      counts_loss_(counts_loss) {}
+StepRunner::StepRunner(const Config& config, Session& session, Loader& loader)
+    : config_(config), session_(session), loader_(loader), scaler_(config.train, config.precision) {}
 
 // A pipeline rank runs all micro-batches of the step in one pass, others one micro-batch a pass.
 void StepRunner::run_passes(float scale, StepResult& result) {
@@ -36,6 +34,7 @@ void StepRunner::run_passes(float scale, StepResult& result) {
     } else {
       session_.run_pass();
     }
+    if (!alone()) continue;
     for (const Binding& output : pass.outputs) {
       if (!output.name.starts_with("stats")) continue;
       pass_stats_.emplace_back();
@@ -57,31 +56,29 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   // batch in one piece, however unevenly targets are spread over it.
   result.targets = loader_.valid_targets(loader_.position(), config_.train.batch);
   const auto targets = static_cast<double>(std::max<int64_t>(1, result.targets));
-  const auto scale = static_cast<float>(scaler_.scale() / targets);
-  run_passes(scale, result);
-  // Several ranks add up their statistics with the norm; one need not wait for its own before the update.
-  const Executable& update = session_.step().update;
-  const bool alone = session_.step().position.shape.world() == 1;
-  double stats[kNumStats] = {};
-  if (!alone && counts_loss_) {
-    session_.wait();
-    add_stats(stats);
+  if (scaler_.active() && !std::exchange(scaler_written_, true)) {
+    const Slice& state = session_.step().find(kLossScaler)->slice;
+    session_.write_buffer(state, 0, std::as_bytes(std::span(scaler_.values())));
   }
+  run_passes(static_cast<float>(1 / targets), result);
+  const Executable& update = session_.step().update;
+  double stats[kNumStats] = {};
   stats[kStatStop] = stop ? 1 : 0;
   session_.write(update, "stats", std::as_bytes(std::span(stats)));
   write_hyper(step);
   session_.run_update();
   double norm[2] = {};
   session_.read_later(update, "norm", std::as_writable_bytes(std::span(norm)));
+  result.loss_scale = scaler_.scale();
+  if (scaler_.active())
+    session_.read_later(update, kLossScaler, std::as_writable_bytes(std::span(scaler_.values())));
   const std::span<const std::byte> sums = session_.read(update, "sums");
   result.grad_norm = norm[0];
   result.applied = norm[1] != 0;
-  result.loss_scale = scaler_.scale();
   if (result.applied) ++updates_;
-  scaler_.update(result.applied);
   double totals[kNumStats];
   std::memcpy(totals, sums.data() + sums.size() - sizeof totals, sizeof totals);
-  if (alone) add_stats(totals);
+  if (alone()) add_stats(totals);
   result.loss = totals[kStatLoss] / targets;
   result.accuracy = totals[kStatCorrect] / targets;
   result.stop = totals[kStatStop] != 0;
@@ -98,7 +95,7 @@ void StepRunner::write_hyper(int64_t step) {
   hyper[kHyperEps] = static_cast<float>(train.eps);
   hyper[kHyperDecay] = static_cast<float>(train.weight_decay);
   hyper[kHyperStep] = static_cast<float>(updates_ + 1);
-  hyper[kHyperInvScale] = static_cast<float>(1.0 / scaler_.scale());
+  hyper[kHyperInvScale] = 1;  // but for what the step itself does about a scaled loss
   hyper[kHyperClip] = static_cast<float>(train.clip);
   session_.write(session_.step().update, "hyper", std::as_bytes(std::span(hyper)));
 }

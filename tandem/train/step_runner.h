@@ -26,8 +26,7 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `counts_loss`: this rank's statistics enter the sum over all ranks.
-  StepRunner(const Config& config, Session& session, Loader& loader, bool counts_loss = true);
+  StepRunner(const Config& config, Session& session, Loader& loader);
 
   // Steps count from 1. All ranks learn in the same step that one of them is to stop.
   StepResult run(int64_t step, bool stop = false);
@@ -39,14 +38,16 @@ class StepRunner {
 
  private:
   void run_passes(float scale, StepResult& result);
+  // Several ranks add up their statistics on the way to the sum over all; one reads its own with the rest.
+  bool alone() const { return session_.step().position.shape.world() == 1; }
   void add_stats(std::span<double> sums) const;
   void write_hyper(int64_t step);
 
   const Config& config_;
   Session& session_;
   Loader& loader_;
-  LossScaler scaler_;
-  bool counts_loss_;
+  LossScaler scaler_;  // after the last step
+  bool scaler_written_ = false;
   std::vector<std::array<double, 2>> pass_stats_;  // of this step's passes
   int64_t updates_ = 0;  // applied so far: Adam's bias correction counts these, not skipped steps
 };

@@ -24,7 +24,7 @@ class World {
   bool leads() const { return at_.rank() == 0; }  // writes what a run has one of
   int ranks_here() const { return ranks_here_; }  // that share this machine
   // Whether this rank's statistics of the loss count: one rank of each data position has them.
-  bool counts_loss() const { return at_.tensor == 0 && at_.pipeline == at_.shape.pipeline - 1; }
+  bool counts_loss() const { return at_.counts_loss(); }
 
   void barrier(std::string_view label) const;
   void sum(std::span<double> values, std::string_view label) const;  // over all ranks

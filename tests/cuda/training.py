@@ -4,7 +4,8 @@ import json
 import time
 
 import gpu
-from tandem_run import BAD_USAGE, GPT2, LLAMA, TandemTest, checkpoint, config, read_metrics, read_summary
+from tandem_run import (BAD_USAGE, GPT2, LLAMA, TandemTest, checkpoint, config, read_events, read_manifest,
+                        read_metrics, read_summary)
 
 WIDE_GPT2 = {**GPT2, "width": 192, "heads": 3, "context": 128}  # heads of 64: the fused attention
 WIDE_LLAMA = {**LLAMA, "width": 256, "heads": 4, "kv_heads": 2, "ffn": 344, "context": 128}
@@ -75,6 +76,27 @@ class OnOneGpu(TandemTest):
                     run = self.train(case, f"{precision}-{choice}", "--set", "memory.gelu=again",
                                      "--set", f"memory.recompute={choice}")
                     self.assert_equal_runs(again, run)
+
+    def test_a_loss_scale_that_has_to_fall_and_grow_follows_the_cpu(self):
+        train = {"steps": 24, "lr": 5e-4, "schedule": "constant", "loss_scale": 2.0**26, "loss_scale_window": 3}
+        sections = {"precision": "fp16", "train": train, "checkpoint": {"every": 8}}
+        cpu = self.train({**config(GPT2, **sections), "threads": 4}, "cpu")
+        cuda = self.train(on_gpu(GPT2, **sections), "cuda")
+        scales = losses(cpu, "loss_scale")
+        self.assertTrue(any(a > b for a, b in zip(scales, scales[1:])), scales)
+        self.assertTrue(any(a < b for a, b in zip(scales, scales[1:])), scales)
+        self.assertEqual(scales, losses(cuda, "loss_scale"))
+        skipped = [[event["step"] for event in read_events(run, "overflow")] for run in (cpu, cuda)]
+        self.assertEqual(*skipped)
+        self.assertNotEqual([], skipped[0])
+        self.assertEqual(*(read_manifest(run, 24)["scalars"]["loss_scaler"] for run in (cpu, cuda)))
+        for variant, assignment in {"full": "memory.recompute=full", "offload": "memory.offload=[optimizer]"}.items():
+            with self.subTest(variant=variant):
+                self.assert_equal_runs(cuda, self.train(on_gpu(GPT2, **sections), variant, "--set", assignment))
+        # A run that was stopped twice is one that never was, overflows included.
+        for steps in (8, 16, 24):
+            self.train(on_gpu(GPT2, **sections), "parts", "--set", f"train.steps={steps}")
+        self.assert_equal_runs(cuda, self.directory / "parts")
 
     def test_one_pass_a_step_is_accumulation_too(self):
         whole = self.train(on_gpu(WIDE_GPT2, train=ONE_PASS), "whole")

@@ -4,6 +4,8 @@ the bytes of model state and the bytes sent. Written from the formulas, not from
 ALIGNMENT = 32  # elements: where a parameter begins in its unit, and what a rank's part of a unit is a multiple of
 WIDE = 4        # bytes of gradients and moments
 MASTERS = {"fp32": 0, "bf16": 2, "fp16": 4}  # bytes beside a weight: a bf16 one is half of its master
+STATS = 64                                   # bytes: statistics of the loss, in a cache line of their own
+SCALER = {"fp32": 0, "bf16": 0, "fp16": 64}  # the loss scale likewise
 
 
 def round_up(value, step):
@@ -45,13 +47,14 @@ def unit_elems(model, data):
 
 
 def model_state(strategy, params, data, precision, accumulates):
-    """Bytes of weights, master weights, gradients and moments on a rank of the data axis, of `params` elements."""
+    """Bytes of weights, master weights, gradients, moments and what the loss needs on a rank of the data axis, of
+    `params` elements."""
     weights = storage_bytes(precision)
     optimizer = MASTERS[precision] + 2 * WIDE
     part = params / data
     # Passes that add up keep the sum of a part apart from the buffer that each pass fills.
     whole_gradients = params * WIDE + (part * WIDE if accumulates else 0)
-    return {
+    return STATS + SCALER[precision] + {
         "ddp": params * (weights + optimizer) + whole_gradients,
         "zero1": params * weights + part * optimizer + whole_gradients,
         "zero2": params * weights + part * (optimizer + WIDE),

@@ -28,6 +28,7 @@ class PlannedMemory(RanksTest):
             "zero1 2, bf16": training(GPT2, "bf16", parallel=mesh("zero1", data=2)),
             "zero2 4": training(LLAMA, parallel=mesh("zero2", data=4)),
             "fsdp 4, bf16, accumulating": training(LLAMA, "bf16", 1, mesh("fsdp", data=4)),
+            "zero2 2, fp16": training(GPT2, "fp16", parallel=mesh("zero2", data=2)),
             "ddp 2, offload": training(LLAMA, "bf16", parallel=mesh("ddp", data=2), memory={"offload": ["optimizer"]}),
             "fsdp 2, all offload": training(GPT2, "bf16", parallel=mesh("fsdp", data=2), memory=EVERYTHING),
             "zero1 2, once a step": training(GPT2, "bf16", parallel=mesh("zero1", data=2, sync="step", reduce="bf16")),

@@ -16,6 +16,7 @@ BF16_LOSS_BOUND, BF16_NORM_BOUND = 1e-3, 5e-2
 ZERO1, ZERO2, FSDP = {"strategy": "zero1"}, {"strategy": "zero2"}, {"strategy": "fsdp"}
 OPTIMIZER, EVERYTHING = {"offload": ["optimizer"]}, {"offload": ["params", "optimizer"]}
 FULL, SELECTIVE = {"recompute": "full"}, {"recompute": "selective"}
+FALLING = {"loss_scale": 2.0**26, "loss_scale_window": 4}
 
 
 def training(model, precision, micro_batch, parallel=None, memory=None, **train):
@@ -38,6 +39,12 @@ class CurveTest(RanksTest):
             return self.assert_close_runs(reference, run, FP32_BOUND)
         self.assert_close_runs(reference, run, BF16_LOSS_BOUND, without=("grad_norm",))
         return self.assert_close_runs(reference, run, BF16_NORM_BOUND)
+
+    def assert_falls_and_grows(self, run):
+        scales = [float(row["loss_scale"]) for row in tandem_run.read_metrics(run)]
+        changes = {after / before for before, after in zip(scales, scales[1:])}
+        self.assertLessEqual({0.5, 2.0}, changes, scales)
+        self.assertTrue(tandem_run.read_events(run, "overflow"))
 
 
 class DataAxis(CurveTest):
@@ -131,6 +138,14 @@ class PipelineAxis(CurveTest):
         self.check(LLAMA, "bf16", {"pipeline": 3, "schedule": "1f1b"}, {"pipeline": 2, "schedule": "gpipe"},
                    {"pipeline": 2, "schedule": "interleaved", "chunks": 2}, memory=FULL)
 
+    def test_fp16_with_a_loss_scale_that_falls_and_grows(self):
+        reference = self.train(training(GPT2, "fp16", 2, **FALLING), "reference")
+        self.assert_falls_and_grows(reference)
+        for parallel in ({"pipeline": 2, "schedule": "gpipe"}, {"pipeline": 2, "schedule": "interleaved", "chunks": 2}):
+            with self.subTest(**parallel):
+                content = training(GPT2, "fp16", 2, mesh(**parallel), FULL, **FALLING)
+                self.assert_equal_runs(reference, self.train(content, parallel["schedule"]))
+
 
 class TensorAxisAndMixes(CurveTest):
     """Sums in another order: within rounding of one rank."""
@@ -172,6 +187,13 @@ class TensorAxisAndMixes(CurveTest):
             with self.subTest(memory=memory, **strategy):
                 content = training(LLAMA, "bf16", 2, mesh(**axes, **strategy), memory)
                 self.assert_equal_runs(reference, self.train(content, strategy["strategy"]))
+
+    def test_strategies_give_the_same_bits_in_fp16_on_a_mesh_of_all_axes(self):
+        axes = {"data": 2, "tensor": 2, "pipeline": 2}
+        reference = self.train(training(LLAMA, "fp16", 2, mesh("ddp", **axes), **FALLING), "ddp")
+        self.assert_falls_and_grows(reference)
+        content = training(LLAMA, "fp16", 2, mesh("fsdp", **axes), {**EVERYTHING, **FULL}, **FALLING)
+        self.assert_equal_runs(reference, self.train(content, "fsdp"))
 
 
 class SynchronizedBatchNorm(CurveTest):

@@ -105,6 +105,10 @@ void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
   sums.store(stats);
 }
 
+void run_add_stats(const KernelArgs& args, Stream&) {
+  for (int64_t i = 0; i < args.in[1].elems(); ++i) accumulate(args.out[0], i, get(args.in[1], i));
+}
+
 }  // namespace
 
 void add_loss(KernelRegistry& registry) {
@@ -112,6 +116,7 @@ void add_loss(KernelRegistry& registry) {
   add(registry, Op::CrossEntropyGrad, run_cross_entropy_grad);
   add(registry, Op::LinearCrossEntropy, run_linear_cross_entropy);
   add(registry, Op::LinearCrossEntropyGrad, run_linear_cross_entropy_grad);
+  add(registry, Op::AddStats, run_add_stats);
 }
 
 }  // namespace tandem::cpu::ref

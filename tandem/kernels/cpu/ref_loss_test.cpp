@@ -47,6 +47,12 @@ TEST(RefLinearCrossEntropyGrad, GivesBothGradients) {
   expect_near(run.result(2), {100 - 7.5 + 2, 200 + 7.5 - 2}, 1e-12);
 }
 
+TEST(RefAddStats, AddsToTheFirstOfThem) {
+  KernelRun run(Op::AddStats);
+  run.in({3}, {1, 2, 3}).in({2}, {10, 20}).in_place_out().run_reference();
+  EXPECT_EQ(run.result(0), (std::vector<double>{11, 22, 3}));
+}
+
 // {lr, beta1, beta2, eps, decay, step, 1 / loss scale, clip}
 KernelRun& with_hyper(KernelRun& run, const std::vector<double>& hyper) { return run.in({8}, hyper); }
 

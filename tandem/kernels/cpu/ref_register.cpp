@@ -25,6 +25,7 @@ void add_reference_kernels(KernelRegistry& registry) {
   ref::add_loss(registry);
   ref::add_vocab_loss(registry);
   ref::add_optimizer(registry);
+  ref::add_loss_scaler(registry);
   ref::add_fp8(registry);
 }
 

@@ -84,6 +84,7 @@ void add_embedding(KernelRegistry& registry);
 void add_loss(KernelRegistry& registry);
 void add_vocab_loss(KernelRegistry& registry);
 void add_optimizer(KernelRegistry& registry);
+void add_loss_scaler(KernelRegistry& registry);
 void add_fp8(KernelRegistry& registry);
 
 }  // namespace tandem::cpu::ref

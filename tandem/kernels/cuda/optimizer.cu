@@ -242,6 +242,7 @@ void add_update_kernels(KernelRegistry& registry) {
 void add_optimizer_kernels(KernelRegistry& registry) {
   add_square_sums_kernels(registry);
   add_update_kernels(registry);
+  add_loss_scaler_kernels(registry);
 }
 
 }  // namespace tandem::cuda

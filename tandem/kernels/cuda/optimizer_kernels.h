@@ -7,5 +7,6 @@ namespace tandem::cuda {
 
 void add_square_sums_kernels(KernelRegistry& registry);  // SquareSums, GlobalNorm
 void add_update_kernels(KernelRegistry& registry);       // AdamW, Sgd
+void add_loss_scaler_kernels(KernelRegistry& registry);  // ScaleLoss, UnscaleHyper, NextLossScale
 
 }  // namespace tandem::cuda

@@ -13,8 +13,8 @@ void add_attention_kernels(KernelRegistry& registry);        // attention* of an
 void add_pointwise_kernels(
     KernelRegistry& registry);  // add ... swiglu_grad, concat, slice, zeros, cast, copy
 void add_embedding_kernels(KernelRegistry& registry);  // embedding*, position_grad
-void add_loss_kernels(KernelRegistry& registry);       // cross_entropy*, linear_cross_entropy*, vocab_*
-void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, adamw, sgd
+void add_loss_kernels(KernelRegistry& registry);  // cross_entropy*, linear_cross_entropy*, vocab_*, add_stats
+void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, adamw, sgd, loss scaler
 
 KernelRegistry all_kernels();
 

@@ -1,0 +1,28 @@
+#include "tandem/compile/loss_stats.h"
+
+#include <algorithm>
+
+#include "tandem/ir/infer.h"
+
+namespace tandem {
+
+Graph sum_stats(Graph graph) {
+  const auto stats = std::ranges::find(graph.outputs(), "stats", &GraphOutput::name);
+  if (stats == graph.outputs().end()) return graph;
+  const Value value = stats->value;
+  const Value sum = graph.add(loss_stats_state(Phase::Backward));
+  append(graph, Op::AddStats, {sum, value}, {}, kNoBlock, Phase::Backward);
+  return graph;
+}
+
+Node loss_stats_state(Phase phase) {
+  return {Op::State,
+          {},
+          {{"category", "gradients"}, {"init", "zeros"}},
+          {{DType::F64, Shape({2})}},
+          kNoBlock,
+          phase,
+          "loss_stats"};
+}
+
+}  // namespace tandem

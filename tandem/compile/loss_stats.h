@@ -1,0 +1,17 @@
+// The statistics of the loss over the passes of a step, added up where they are made: on several ranks the
+// update sends them along with the norm, and no host has to carry them from one to the other.
+//
+// Changes: adds a state, and after the rest of the graph its sum with the output "stats".
+// Keeps: everything else; a graph without that output as it is.
+// Needs before: differentiate. Needs after: an update that takes the sum and clears it (update_graph.h).
+#pragma once
+
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+Graph sum_stats(Graph graph);
+
+Node loss_stats_state(Phase phase);  // a leaf f64[2]
+
+}  // namespace tandem
