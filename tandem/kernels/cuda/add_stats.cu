@@ -1,6 +1,6 @@
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/loss_kernels.h"
-#include "tandem/kernels/cuda/queue.h"
+#include "tandem/kernels/cuda/queue_of.h"
 
 namespace tandem::cuda {
 namespace {

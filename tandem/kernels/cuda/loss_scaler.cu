@@ -2,7 +2,7 @@
 // waits for it.
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/optimizer_kernels.h"
-#include "tandem/kernels/cuda/queue.h"
+#include "tandem/kernels/cuda/queue_of.h"
 #include "tandem/runtime/loss_scaler_step.h"
 
 namespace tandem::cuda {
