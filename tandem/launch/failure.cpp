@@ -96,10 +96,11 @@ std::string describe_failure(const RankEnd& root, std::span<const RankEnd> ends)
       fmt::format("{} failed with {}", describe_ranks(ranks_like(root, ends)), describe_exit(root)), root);
 }
 
-std::vector<std::string> describe_others(const RankEnd& root, std::span<const RankEnd> ends) {
+std::vector<std::string> describe_others(const RankEnd* root, std::span<const RankEnd> ends) {
   std::vector<std::string> lines;
   std::vector<int> killed;
-  std::vector<const RankEnd*> told_of = {&root};
+  std::vector<const RankEnd*> told_of;
+  if (root != nullptr) told_of.push_back(root);
   for (const RankEnd& end : ends) {
     if (end.killed) killed.push_back(end.rank);
     if (!end.failed() || end.told) continue;

@@ -43,8 +43,8 @@ std::string describe_exit(const RankEnd& end);       // "exit code 1", "signal 9
 std::string describe_failure(const RankEnd& root, std::span<const RankEnd> ends);
 
 // What became of the others, one line for each different end: those that failed after it, and those that
-// had to be killed.
-std::vector<std::string> describe_others(const RankEnd& root, std::span<const RankEnd> ends);
+// had to be killed. The root is null where it was on another node.
+std::vector<std::string> describe_others(const RankEnd* root, std::span<const RankEnd> ends);
 
 // Whether every rank failed with the root's exit code and last line: then that line alone says it all.
 bool all_alike(const RankEnd& root, std::span<const RankEnd> ends);

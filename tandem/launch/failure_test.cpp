@@ -60,18 +60,21 @@ TEST(Failure, RanksThatEndedAlikeAreNamedTogether) {
                                end_of(4, 1, 1, "x"), end_of(5, 1.5, 1, "y")};
   EXPECT_EQ("ranks 0-2, 4 failed with exit code 1: x", describe_failure(ends[0], ends));
   EXPECT_EQ((std::vector<std::string>{"after it rank 5 failed with exit code 1: y"}),
-            describe_others(ends[0], ends));
+            describe_others(&ends[0], ends));
   EXPECT_FALSE(all_alike(ends[0], ends));
   ends.pop_back();
   EXPECT_TRUE(all_alike(ends[0], ends));
-  EXPECT_TRUE(describe_others(ends[0], ends).empty());
+  EXPECT_TRUE(describe_others(&ends[0], ends).empty());
 }
 
 TEST(Failure, RanksThatHadToBeKilledAreNamed) {
   std::vector<RankEnd> ends = {end_of(0, 1, 1, "x"), death_of(1, 6, SIGKILL), death_of(2, 6, SIGKILL)};
   for (size_t i : {1, 2}) ends[i].told = ends[i].killed = true;
   EXPECT_EQ((std::vector<std::string>{"ranks 1, 2 did not stop on SIGTERM and had to be killed"}),
-            describe_others(ends[0], ends));
+            describe_others(&ends[0], ends));
+  ends.erase(ends.begin());
+  EXPECT_EQ((std::vector<std::string>{"ranks 1, 2 did not stop on SIGTERM and had to be killed"}),
+            describe_others(nullptr, ends));  // another node's failure
 }
 
 }  // namespace

@@ -86,7 +86,8 @@ OtherNodes::News RoundWatch::take() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t size = ::read(fd_, &count, sizeof(count));
   const std::scoped_lock lock(mutex_);
-  return {end_.has_value() || !store_error_.empty(), interrupt_};
+  const bool is_final = end_ && end_->kind == EndKind::Stop && is_final_code(end_->code);
+  return {end_.has_value() || !store_error_.empty(), is_final, interrupt_};
 }
 
 // Where the store cannot be told, the ranks here stop all the same, and the watching thread finds it lost.

@@ -60,6 +60,7 @@ class Supervisor {
   void take_end(Rank& rank, const siginfo_t& info);
   void on_signal(int signal);
   void interrupt(int signal, const std::string& why);
+  void end_from_outside(bool is_final);
   void stop_others();
   void tell_failure();
   void kill_all();
@@ -163,11 +164,18 @@ void Supervisor::wait_for_events() {
     if (news.interrupt != 0 && interrupted_ == 0)
       interrupt(news.interrupt,
                 fmt::format("another node was interrupted; SIG{} passed on", ::sigabbrev_np(news.interrupt)));
-    if (news.stop && !failing_) {
-      stopped_from_outside_ = true;
-      stop_others();
-    }
+    if (news.stop && !failing_) end_from_outside(news.is_final);
   }
+}
+
+// What is wrong with the config or the data is wrong for the ranks here too: each says so itself, and all are
+// alike.
+void Supervisor::end_from_outside(bool is_final) {
+  stopped_from_outside_ = true;
+  if (!is_final || phase_ == Phase::Stopping) return stop_others();
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Settling;
+  deadline_ = Clock::now() + setup_.agreement_grace;
 }
 
 void Supervisor::read_output(Rank& rank, OutputStream stream) {

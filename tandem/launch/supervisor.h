@@ -49,8 +49,9 @@ struct AttemptResult {
 class OtherNodes {
  public:
   struct News {
-    bool stop = false;  // the attempt is over
-    int interrupt = 0;  // a signal that another node was given
+    bool stop = false;      // the attempt is over
+    bool is_final = false;  // ... for a reason that the ranks here may be about to find themselves
+    int interrupt = 0;      // a signal that another node was given
   };
   virtual ~OtherNodes() = default;
   virtual int fd() const = 0;  // readable when there is news

@@ -211,6 +211,22 @@ TEST_F(SupervisorTest, AnotherNodesFailureStopsTheRanksHere) {
   EXPECT_EQ(-1, node.failed_);
 }
 
+TEST_F(SupervisorTest, RanksHaveTimeToAgreeWithAFinalCodeOfAnotherNode) {
+  PlayedNode node;
+  others_ = &node;
+  node.say({.stop = true, .is_final = true});
+  AttemptResult result = run("sleep 0.$RANK; echo 'tandem: error: bad key' >&2; exit 2", 3);
+  EXPECT_TRUE(result.stopped_from_outside);
+  ASSERT_NE(nullptr, root_cause(result.ends));
+  EXPECT_TRUE(all_alike(*root_cause(result.ends), result.ends));
+
+  setup_.agreement_grace = std::chrono::milliseconds(100);
+  node.say({.stop = true, .is_final = true});
+  result = run("sleep 60", 2);  // they do not find it
+  EXPECT_TRUE(result.stopped_from_outside);
+  EXPECT_EQ(nullptr, root_cause(result.ends));
+}
+
 TEST_F(SupervisorTest, OtherNodesLearnOfAFailureAndOfASignal) {
   PlayedNode node;
   others_ = &node;

@@ -69,8 +69,8 @@ void report(const RoundEnd& end, const AttemptResult& result, int max_restarts, 
       for (const std::string& line : root->last_lines)
         terminal.line(fmt::format("[rank {}] {}", root->rank, line));
     }
-    for (const std::string& line : describe_others(*root, result.ends)) terminal.message(line);
   }
+  for (const std::string& line : describe_others(root, result.ends)) terminal.message(line);
   if (end.kind == EndKind::Stop) {
     logs.keep();
     terminal.message(fmt::format("the ranks' output is in {}", logs.path().string()));

@@ -120,22 +120,21 @@ class LostRanks(StrategiesTest):
     def check(self, **parallel):
         content = training(GPT2, "fp32", {**mesh(**parallel), "timeout": DEADLINE_S}, steps=100000, eval_every=0)
         run = self.directory / "lost"
-        command = ("train", self.write_config(content), "--run-dir", run)
-        launch = lost_ranks.Launch(self.directory, command, run, ranks.num_processes(content), {})
-        self.addCleanup(launch.agent.wait)
-        self.addCleanup(lambda: launch.agent.poll() is None and launch.agent.terminate())
-        self.wait_for(launch, lambda: launch.pids() and launch.num_rows() > 4, "steps")
+        launchers = self.start_ranks(2, "--max-restarts", lost_ranks.MAX_RESTARTS, "train", self.write_config(content),
+                                     "--run-dir", run)
+        launch = lost_ranks.Launch(launchers, run, 2)
+        self.wait_for_run(launch, lambda: launch.pids() and launch.num_rows() > 4, "steps")
         os.kill(launch.pids()[1], signal.SIGKILL)
-        self.wait_for(launch, launch.restart_message, "the end of rank 1 to be noticed")
+        self.wait_for_run(launch, launch.restart_message, "the end of rank 1 to be noticed")
         self.assertIn("rank 1 failed with signal 9 (SIGKILL)", launch.restart_message())
         errors = [line for line in launch.log(0).splitlines() if line.startswith("tandem: error: ")]
         self.assertEqual(1, len(errors), launch.log(0))
         self.assertRegex(errors[0], r"\brank 1\b")
 
-    def wait_for(self, launch, condition, what):
+    def wait_for_run(self, launch, condition, what):
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
-            self.assertIsNone(launch.agent.poll(), launch.told.read_text()[-2000:])
+            self.assertIsNone(launch.launchers.poll(), launch.launchers.errors(0)[-2000:])
             self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
             time.sleep(0.05)
 

@@ -62,7 +62,12 @@ class AnyToAny(RanksTest):
         self.assertEqual(tandem_run.DONE, compared.code, compared)
 
     def test_every_layout_goes_on_in_every_layout(self):
-        self.check(GPT2, "fp32", LAYOUTS, LAYOUTS)
+        if self.num_nodes == 1:
+            return self.check(GPT2, "fp32", LAYOUTS, LAYOUTS)
+        # Files know no nodes: each layout writes and reads there once with itself, and once with another.
+        names = list(LAYOUTS)
+        for number, source in enumerate(names):
+            self.check(GPT2, "fp32", [source], [source, names[number - 1]])
 
     def test_master_weights_go_on_too(self):
         self.check(LLAMA, "bf16", ("one", "fsdp-4", "2-2-2"), ("ddp-4", "tensor-2-data-2", "2-2-2"))

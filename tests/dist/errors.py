@@ -29,10 +29,10 @@ class MeshAndRanks(RanksTest):
         """So many processes, each with the same config: refused in one line, before anything is written."""
         path = self.write_config(training(parallel))
         command = ("train", path, "--run-dir", self.directory / "run")
-        if processes > 1:
-            command = ("launch", "--nproc-per-node", processes, "--log-dir", self.directory / "logs", *command)
-        result = self.tandem(*command, expect=None)
-        self.assert_one_line_error(result, BAD_USAGE, *parts)
+        results = (self.start_ranks(processes, *command).results() if processes > 1
+                   else [self.tandem(*command, expect=None)])
+        for result in results:
+            self.assert_one_line_error(result, BAD_USAGE, *parts)
         self.assertFalse((self.directory / "run").exists())
 
     def test_a_mesh_for_more_ranks_than_there_are(self):
@@ -60,10 +60,12 @@ class LoneRanks(RanksTest):
         processes = []
         for number, (rank, world_size, content) in enumerate(told):
             path = self.write_config(content, f"{number}.yaml")
-            variables = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world_size,
-                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **IMPATIENT, **(environment or {})}
+            node, local_rank, local_size = self.place_of(rank, world_size)
+            variables = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": local_rank,
+                         "LOCAL_WORLD_SIZE": local_size, "MASTER_ADDR": self.address(0), "MASTER_PORT": port,
+                         **IMPATIENT, **(environment or {})}
             process = subprocess.Popen(
-                [tandem_run.program(), "train", path, "--run-dir", run], text=True, cwd=self.directory,
+                self.at(node, tandem_run.program(), "train", path, "--run-dir", run), text=True, cwd=self.directory,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env={**os.environ, **{name: str(value) for name, value in variables.items()}})
             processes.append(process)
@@ -77,6 +79,15 @@ class LoneRanks(RanksTest):
                 out, err = process.communicate()
             results.append(tandem_run.Result(process.returncode, out, err))
         return results
+
+    def place_of(self, rank, world_size):
+        """Its node, its number there, and how many are there."""
+        local_rank = rank
+        for node, share in enumerate(self.shares(world_size)):
+            if local_rank < share:
+                return node, local_rank, share
+            local_rank -= share
+        raise ValueError(f"rank {rank} of {world_size}")
 
     def assert_last_line(self, result, code, *parts):
         """One line of error, after what a rank 0 that had begun may have reported."""
@@ -98,7 +109,8 @@ class Meeting(LoneRanks):
 
     def test_a_master_that_never_comes(self):
         alone, = self.start([(1, 2, training(mesh("ddp", data=2)))])
-        self.assert_one_line_error(alone, FAILED, "store tcp 127.0.0.1", "not reached within", "is rank 0 running")
+        self.assert_one_line_error(alone, FAILED, f"store tcp {self.address(0)}", "not reached within",
+                                   "is rank 0 running")
 
     def test_another_world_size_on_one_rank(self):
         pair, three = training(mesh("ddp", data=2)), training(mesh("ddp", data=3))
@@ -118,14 +130,11 @@ class Meeting(LoneRanks):
             self.assert_one_line_error(result, FAILED, "rank 1 is there twice", "RANK must differ")
 
     def test_a_port_in_use(self):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
+        with self.listener(0) as port:
             pair = training(mesh("ddp", data=2))
             master, other = self.start([(0, 2, pair), (1, 2, pair)], port=port)
         self.assert_one_line_error(master, FAILED, f"port {port}", "already in use", "MASTER_PORT")
-        self.assert_one_line_error(other, FAILED, f"127.0.0.1:{port}", "another program")
+        self.assert_one_line_error(other, FAILED, f"{self.address(0)}:{port}", "another program")
 
     def test_variables_that_make_no_sense(self):
         pair = training(mesh("ddp", data=2))

@@ -1,6 +1,7 @@
 """`tandem launch` with real processes: the environment of ranks, their output, failures, restarts, signals.
 
-The programs are small shell scripts, so that what is tested is the launcher alone.
+The programs are small shell scripts, so that what is tested is the launcher alone. On several nodes (network.py) each
+has a launcher, and they share the ranks.
 """
 
 import os
@@ -11,13 +12,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-import tandem_run  # noqa: E402
-from tandem_run import BAD_DATA, BAD_USAGE, DONE, FAILED, INTERRUPTED, TandemTest  # noqa: E402
+import network
+import tandem_run
+from tandem_run import BAD_DATA, BAD_USAGE, DONE, FAILED, INTERRUPTED
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
              "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
@@ -45,20 +45,31 @@ def is_alive(pid):
     return state != "Z"
 
 
-class LaunchTest(TandemTest):
+class LaunchTest(network.NodesTest):
     def setUp(self):
         super().setUp()
         self.environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
         self.environment["TMPDIR"] = str(self.directory / "tmp")
         (self.directory / "tmp").mkdir()
+        self.num_launches = 0
 
-    def launch(self, *arguments, expect=DONE, timeout=DEADLINE_S):
-        agent = self.agent(*arguments)
-        return self.result(agent, expect, timeout)
+    def launch(self, *arguments, expect=DONE):
+        """By one launcher."""
+        return self.result(self.agent(*arguments), expect)
 
-    def agent(self, *arguments, **options):
+    def launch_ranks(self, num_ranks, *arguments, expect=DONE):
+        """One result for each node."""
+        return self.results(self.agents(num_ranks, *arguments), expect)
+
+    def agents(self, num_ranks, *arguments):
+        """Starts one launcher on each node."""
+        self.num_launches += 1
+        return [self.agent("--nproc-per-node", share, *self.place(node, self.num_launches), *arguments, node=node)
+                for node, share in enumerate(self.shares(num_ranks))]
+
+    def agent(self, *arguments, node=0, **options):
         """Starts a launcher, which ends with the test at the latest."""
-        process = subprocess.Popen([tandem_run.program(), "launch", *map(str, arguments)], text=True,
+        process = subprocess.Popen(self.at(node, tandem_run.program(), "launch", *arguments), text=True,
                                    errors="replace", cwd=self.directory, env=self.environment,
                                    **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
                                       "stderr": subprocess.PIPE, **options})
@@ -69,8 +80,11 @@ class LaunchTest(TandemTest):
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
 
-    def result(self, agent, expect=DONE, timeout=DEADLINE_S):
-        out, err = agent.communicate(timeout=timeout)
+    def results(self, agents, expect=DONE):
+        return [self.result(agent, expect) for agent in agents]
+
+    def result(self, agent, expect=DONE):
+        out, err = agent.communicate(timeout=DEADLINE_S)
         result = tandem_run.Result(agent.returncode, out or "", err or "")
         if expect is not None:
             self.assertEqual(expect, result.code, result)
@@ -91,41 +105,38 @@ class LaunchTest(TandemTest):
         return [line for line in lines if not line.startswith("--- ")]
 
 
-class OneNode(LaunchTest):
+def joined(results):
+    """What all launchers have printed, as (stdout, stderr)."""
+    return "".join(result.out for result in results), "".join(result.err for result in results)
+
+
+class Ranks(LaunchTest):
     def test_ranks_find_torchruns_variables(self):
         self.environment["RANK"] = "77"
-        self.launch("--nproc-per-node", 3, "--rdzv-id", "job", "--max-restarts", 2, "sh", "-c", SHOW)
+        self.launch_ranks(4, "--rdzv-id", "job", "--max-restarts", 2, "sh", "-c", SHOW)
         ports = set()
-        for rank in range(3):
+        share = 4 // self.num_nodes
+        for rank in range(4):
             shown = self.shown(rank)
             ports.add(shown.pop("MASTER_PORT"))
-            self.assertEqual({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3",
-                              "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_RANK": str(rank),
-                              "ROLE_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "0",
-                              "TORCHELASTIC_MAX_RESTARTS": "2", "TORCHELASTIC_RUN_ID": "job",
-                              "OMP_NUM_THREADS": "1"}, shown)
+            self.assertEqual({"RANK": str(rank), "LOCAL_RANK": str(rank % share), "WORLD_SIZE": "4",
+                              "LOCAL_WORLD_SIZE": str(share), "GROUP_RANK": str(rank // share),
+                              "GROUP_WORLD_SIZE": str(self.num_nodes), "ROLE_RANK": str(rank),
+                              "ROLE_WORLD_SIZE": "4", "MASTER_ADDR": self.address(0),
+                              "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "2",
+                              "TORCHELASTIC_RUN_ID": "job", "OMP_NUM_THREADS": "1"}, shown)
         self.assertEqual(1, len(ports))
         self.assertGreater(int(ports.pop()), 1023)
 
-    def test_torchruns_spelling_and_given_master(self):
-        self.launch("--nproc_per_node=1", "--master_addr", "localhost", "--master_port=29123", "--", "sh", "-c", SHOW)
-        shown = self.shown(0)
-        self.assertEqual(("localhost", "29123", None),
-                         (shown["MASTER_ADDR"], shown["MASTER_PORT"], shown["OMP_NUM_THREADS"]))
-
     def test_a_subcommand_runs_tandem_itself(self):
         path = self.write_config(tandem_run.config(tandem_run.MLP))
-        out = self.launch("--nproc-per-node", 2, "explain", path, "--set", "train.lr=0.5").out
+        out, _ = joined(self.launch_ranks(2, "explain", path, "--set", "train.lr=0.5"))
         self.assertEqual(1, len(re.findall(r"^train\.lr\s+0\.5\s+--set", out, re.M)))
 
-    def test_a_python_file_runs_under_python(self):
-        (self.directory / "hello.py").write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:])")
-        self.assertEqual("0 ['--tee', '2']\n", self.launch("hello.py", "--tee", "2").out)
-
     def test_rank_0_is_shown_as_it_is_and_the_others_are_kept(self):
-        result = self.launch("--nproc-per-node", 2, "--log-dir", "logs", "sh", "-c",
-                             "echo out $RANK; echo err $RANK >&2; printf 'no newline'")
-        self.assertEqual(("out 0\nno newline", "err 0\n"), (result.out, result.err))
+        results = self.launch_ranks(2, "--log-dir", "logs", "sh", "-c",
+                                    "echo out $RANK; echo err $RANK >&2; printf 'no newline'")
+        self.assertEqual(("out 0\nno newline", "err 0\n"), joined(results))
         for rank in (0, 1):
             self.assertEqual(sorted([f"out {rank}", f"err {rank}", "no newline"]), sorted(self.log(rank)))
 
@@ -135,8 +146,22 @@ class OneNode(LaunchTest):
                               (2, [], ["[rank 0] err", "[rank 1] err"]),
                               (3, ["[rank 0] out", "[rank 1] out"], ["[rank 0] err", "[rank 1] err"])):
             with self.subTest(tee=tee):
-                result = self.launch("--nproc-per-node", 2, "--tee", tee, "sh", "-c", script)
-                self.assertEqual((out, err), (sorted(result.out.splitlines()), sorted(result.err.splitlines())))
+                printed = joined(self.launch_ranks(2, "--tee", tee, "sh", "-c", script))
+                self.assertEqual((out, err), tuple(sorted(text.splitlines()) for text in printed))
+
+
+class OneLauncher(LaunchTest):
+    one_node_only = "what a launcher does by itself"
+
+    def test_torchruns_spelling_and_given_master(self):
+        self.launch("--nproc_per_node=1", "--master_addr", "localhost", "--master_port=29123", "--", "sh", "-c", SHOW)
+        shown = self.shown(0)
+        self.assertEqual(("localhost", "29123", None),
+                         (shown["MASTER_ADDR"], shown["MASTER_PORT"], shown["OMP_NUM_THREADS"]))
+
+    def test_a_python_file_runs_under_python(self):
+        (self.directory / "hello.py").write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:])")
+        self.assertEqual("0 ['--tee', '2']\n", self.launch("hello.py", "--tee", "2").out)
 
     def test_temporary_logs_stay_only_after_a_failure(self):
         self.launch("--nproc-per-node", 2, "true")
@@ -192,120 +217,125 @@ class OneNode(LaunchTest):
 
 class Failures(LaunchTest):
     def test_the_first_failure_comes_first_and_the_others_are_stopped(self):
-        result = self.launch("--nproc-per-node", 4, "--log-dir", "logs", "sh", "-c",
-                             "[ $RANK = 2 ] && { echo first >&2; echo no such shard >&2; exit 9; }; sleep 100",
-                             expect=FAILED)
-        lines = result.err.splitlines()
-        self.assertEqual("tandem: error: rank 2 failed with exit code 9: no such shard", lines[0])
-        self.assertEqual(["[rank 2] first", "[rank 2] no such shard"], lines[1:3])
-        self.assertIn("logs", lines[-1])
+        script = "[ $RANK = 2 ] && { echo first >&2; echo no such shard >&2; exit 9; }; sleep 100"
+        for result in self.launch_ranks(4, "--log-dir", "logs", "sh", "-c", script, expect=FAILED):
+            lines = result.err.splitlines()
+            self.assertEqual("tandem: error: rank 2 failed with exit code 9: no such shard", lines[0])
+            self.assertIn("logs", lines[-1])
+        self.assertEqual(["[rank 2] first", "[rank 2] no such shard"], lines[1:3])  # of the last node, where it ran
 
     def test_a_killed_rank_is_the_cause_and_those_that_missed_it_come_after(self):
         script = ("[ $RANK = 1 ] && { echo $$ > pid; sleep 100; }; while ! [ -s pid ]; do sleep 0.01; done; "
                   "[ $RANK = 0 ] && kill -9 $(cat pid); echo rank 1 is gone >&2; exit 1")
-        lines = self.launch("--nproc-per-node", 3, "--tee", 0, "sh", "-c", script, expect=FAILED).err.splitlines()
-        self.assertTrue(lines[0].startswith("tandem: error: rank 1 failed with signal 9 (SIGKILL)"), lines)
-        self.assertIn("after it ranks 0, 2 failed with exit code 1: rank 1 is gone", lines[1])
+        first, *others = self.launch_ranks(3, "--tee", 0, "sh", "-c", script, expect=FAILED)
+        lines = first.err.splitlines()
+        if not others:
+            self.assertTrue(lines[0].startswith("tandem: error: rank 1 failed with signal 9 (SIGKILL)"), lines)
+            self.assertIn("after it ranks 0, 2 failed with exit code 1: rank 1 is gone", lines[1])
+        for result in others:  # whichever node is quicker says what it knows
+            self.assertRegex(result.err, r"^tandem: error: rank (1 failed with signal 9|2 .*: rank 1 is gone)")
+            self.assertEqual(lines[0], result.err.splitlines()[0])
 
     def test_a_rank_that_ignores_sigterm_is_killed_with_its_children(self):
         script = ("[ $RANK = 1 ] && { while ! [ -e pid ]; do sleep 0.01; done; exit 1; }; trap '' TERM; "
                   "sh -c \"trap '' TERM; echo \\$\\$ > pid; while true; do sleep 0.1; done\" & wait; wait")
-        result = self.launch("--nproc-per-node", 2, "sh", "-c", script, expect=FAILED)
-        self.assertIn("rank 0 did not stop on SIGTERM and had to be killed", result.err)
+        _, told = joined(self.launch_ranks(2, "sh", "-c", script, expect=FAILED))
+        self.assertIn("rank 0 did not stop on SIGTERM and had to be killed", told)
         wait_for(lambda: not is_alive(int((self.directory / "pid").read_text())), "the end of the child")
 
     def test_all_ranks_are_started_again_up_to_max_restarts(self):
-        script = f"{SHOW}; [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 1; exit 0"
-        result = self.launch("--nproc-per-node", 2, "--max-restarts", 2, "--log-dir", "logs", "sh", "-c", script)
+        shown = "while [ ! -e env-0-$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done"  # before it may be stopped
+        script = (f"{SHOW}; [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && {{ {shown}; exit 1; }}; exit 0")
+        for result in self.launch_ranks(2, "--max-restarts", 2, "--log-dir", "logs", "sh", "-c", script):
+            self.assertIn("restarting all ranks (1 of 2)", result.err)
+            self.assertIn("restarting all ranks (2 of 2)", result.err)
         for restarts in range(3):
             for rank in (0, 1):
                 self.assertEqual(str(restarts), self.shown(rank, restarts)["TORCHELASTIC_RESTART_COUNT"])
-        self.assertIn("restarting all ranks (1 of 2)", result.err)
-        self.assertIn("restarting all ranks (2 of 2)", result.err)
         self.assertEqual(3, (self.directory / "logs" / "rank-1.log").read_text().count(" attempt "))
 
-        result = self.launch("--nproc-per-node", 2, "--max-restarts", 1, "sh", "-c", script, expect=FAILED)
-        self.assertIn("tandem: error: rank 1 failed with exit code 1", result.err)
+        for result in self.launch_ranks(2, "--max-restarts", 1, "sh", "-c", script, expect=FAILED):
+            self.assertIn("tandem: error: rank 1 failed with exit code 1", result.err)
 
     def test_bad_config_memory_and_data_are_not_started_again(self):
         for code in (2, 3, 4):
             with self.subTest(code=code):
                 script = f"echo x >> starts-{code}; echo 'tandem: error: it is bad' >&2; exit {code}"
-                result = self.launch("--nproc-per-node", 3, "--max-restarts", 5, "sh", "-c", script, expect=code)
-                self.assertEqual("tandem: error: it is bad\n", result.err)
+                for result in self.launch_ranks(3, "--max-restarts", 5, "sh", "-c", script, expect=code):
+                    self.assertEqual("tandem: error: it is bad\n", result.err)
                 self.assertEqual(3, (self.directory / f"starts-{code}").read_text().count("x"))
                 self.assertEqual([], list((self.directory / "tmp").iterdir()))
 
     def test_an_error_of_tandem_on_every_rank_is_shown_once(self):
         for arguments in ((), ("--tee", 0)):
-            result = self.launch("--nproc-per-node", 3, *arguments, "train", "no-such.yaml", expect=None)
-            self.assert_one_line_error(result, result.code, "no-such.yaml")
-            self.assertIn(result.code, (BAD_USAGE, BAD_DATA))
+            for result in self.launch_ranks(3, *arguments, "train", "no-such.yaml", expect=None):
+                self.assert_one_line_error(result, result.code, "no-such.yaml")
+                self.assertIn(result.code, (BAD_USAGE, BAD_DATA))
 
     def test_no_rank_outlives_a_killed_launcher(self):
-        agent = self.agent("--nproc-per-node", 2, "sh", "-c",
-                           "echo $$ > .pid-$RANK && mv .pid-$RANK pid-$RANK; while true; do sleep 0.1; done")
+        agents = self.agents(2, "sh", "-c",
+                             "echo $$ > .pid-$RANK && mv .pid-$RANK pid-$RANK; while true; do sleep 0.1; done")
         wait_for(lambda: self.exists("pid-0") and self.exists("pid-1"), "the start of the ranks")
         pids = [int((self.directory / f"pid-{rank}").read_text()) for rank in (0, 1)]
         self.assertTrue(all(is_alive(pid) for pid in pids))
-        agent.kill()
-        agent.wait()
+        for agent in agents:
+            agent.kill()
         wait_for(lambda: not any(is_alive(pid) for pid in pids), "the end of the ranks")
 
 
 class Signals(LaunchTest):
+    """To one launcher, the last one."""
+
     def start_and_signal(self, number, *arguments, script=SAVE_ON_SIGNAL):
-        agent = self.agent("--nproc-per-node", 2, *arguments, "sh", "-c", script)
+        agents = self.agents(2, *arguments, "sh", "-c", script)
         wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
-        agent.send_signal(number)
-        return agent
+        agents[-1].send_signal(number)
+        return agents
 
     def test_ranks_save_their_work_and_75_is_passed_on(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(signal=number):
-                result = self.result(self.start_and_signal(number, "--max-restarts", 3), INTERRUPTED)
+                for result in self.results(self.start_and_signal(number, "--max-restarts", 3), INTERRUPTED):
+                    self.assertNotIn("error", result.err)
                 self.assertTrue(self.exists("saved-0") and self.exists("saved-1"))
-                self.assertNotIn("error", result.err)
                 for path in self.directory.glob("*-[01]"):
                     path.unlink()
 
     def test_ranks_that_die_of_the_signal_are_no_failure(self):
         script = "touch up-$RANK; sleep 100"
-        self.assertEqual(128 + signal.SIGTERM, self.result(
-            self.start_and_signal(signal.SIGTERM, "--max-restarts", 3, script=script), None).code)
+        self.results(self.start_and_signal(signal.SIGTERM, "--max-restarts", 3, script=script), 128 + signal.SIGTERM)
 
     def test_a_second_signal_kills(self):
-        agent = self.start_and_signal(signal.SIGINT, script="trap 'touch told-$RANK' INT; touch up-$RANK; "
-                                                            "while true; do sleep 0.02; done")
+        agents = self.start_and_signal(signal.SIGINT, script="trap 'touch told-$RANK' INT; touch up-$RANK; "
+                                                             "while true; do sleep 0.02; done")
         wait_for(lambda: self.exists("told-0") and self.exists("told-1"), "the first signal")
-        agent.send_signal(signal.SIGINT)
-        self.assertEqual(128 + signal.SIGINT, self.result(agent, None).code)
+        for agent in agents:
+            agent.send_signal(signal.SIGINT)
+        self.results(agents, 128 + signal.SIGINT)
 
     def test_grace_is_limited(self):
-        self.result(self.start_and_signal(signal.SIGTERM, "--grace", 0.2, script="trap '' TERM; touch up-$RANK; "
-                                          "while true; do sleep 0.02; done"), 128 + signal.SIGTERM)
+        self.results(self.start_and_signal(signal.SIGTERM, "--grace", 0.2, script="trap '' TERM; touch up-$RANK; "
+                                           "while true; do sleep 0.02; done"), 128 + signal.SIGTERM)
 
     def test_one_rank_that_was_interrupted_interrupts_all(self):
-        agent = self.agent("--nproc-per-node", 2, "sh", "-c", "echo $$ > pid-$RANK; " + SAVE_ON_SIGNAL)
+        agents = self.agents(2, "sh", "-c", "echo $$ > pid-$RANK; " + SAVE_ON_SIGNAL)
         wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
         os.kill(int((self.directory / "pid-1").read_text()), signal.SIGTERM)
-        self.result(agent, INTERRUPTED)
+        self.results(agents, INTERRUPTED)
         self.assertTrue(self.exists("saved-0"))
 
 
 class TwoNodes:
-    """Two launchers on one machine; subclasses say how they meet."""
+    """Two launchers, on one machine or on two nodes; subclasses say how they meet."""
 
     def meeting(self):
         raise NotImplementedError
 
     def nodes(self, script, *arguments, ranks=(1, 1), own=((), ())):
-        return [self.agent("--nnodes", 2, "--nproc-per-node", ranks[node], "--rdzv-id", "job", *self.meeting(),
-                           "--monitor-interval", 0.1, *arguments, *own[node], "sh", "-c", script)
+        return [self.agent("--nnodes", 2, "--nproc-per-node", ranks[node], "--rdzv-id", self.directory.name,
+                           *self.meeting(), "--monitor-interval", 0.1, *arguments, *own[node], "sh", "-c", script,
+                           node=node)
                 for node in (0, 1)]
-
-    def results(self, agents, expect):
-        return [self.result(agent, expect) for agent in agents]
 
     def test_ranks_of_both_nodes_are_one_world(self):
         self.results(self.nodes(SHOW, ranks=(1, 2)), DONE)
@@ -317,7 +347,7 @@ class TwoNodes:
         self.assertEqual([str(groups.count(group)) for group in groups],
                          [each["LOCAL_WORLD_SIZE"] for each in shown])
         self.assertEqual(1, len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in shown}))
-        self.assertEqual({"job"}, {each["TORCHELASTIC_RUN_ID"] for each in shown})
+        self.assertEqual({self.directory.name}, {each["TORCHELASTIC_RUN_ID"] for each in shown})
 
     def test_a_failure_on_one_node_restarts_both(self):
         shown = "while [ ! -e shown-0 ]; do sleep 0.05; done"  # else the other is stopped before it has shown
@@ -351,8 +381,8 @@ class TwoNodes:
         self.results(agents, DONE)
 
     def test_a_missing_node_is_counted(self):
-        agent = self.agent("--nnodes", 2, "--rdzv-id", "job", *self.meeting(), "--rdzv-timeout", 0.5, "--node-rank", 0,
-                           "true")
+        agent = self.agent("--nnodes", 2, "--rdzv-id", self.directory.name, *self.meeting(), "--rdzv-timeout", 0.5,
+                           "--node-rank", 0, "true")
         self.assert_one_line_error(self.result(agent, None), FAILED, "only 1 of 2 nodes joined within 0.5 s")
 
 
@@ -362,40 +392,23 @@ class StaticNodes(TwoNodes, LaunchTest):
         self.port = free_port()
 
     def meeting(self):
-        return "--rdzv-endpoint", f"127.0.0.1:{self.port}"
+        return "--rdzv-endpoint", f"{self.address(0)}:{self.port}"
 
     def test_the_old_way_with_node_ranks_and_a_master(self):
-        flags = ("--master-addr", "127.0.0.1", "--master-port", self.port)
-        agents = [self.agent("--nnodes", 2, "--node-rank", node, *flags, "sh", "-c", SHOW) for node in (1, 0)]
+        flags = ("--master-addr", self.address(0), "--master-port", self.port)
+        agents = [self.agent("--nnodes", 2, "--node-rank", node, *flags, "sh", "-c", SHOW, node=node)
+                  for node in (1, 0)]
         self.results(agents, DONE)
         for rank in (0, 1):
             shown = self.shown(rank)
             self.assertEqual((str(self.port), str(rank)), (shown["MASTER_PORT"], shown["GROUP_RANK"]))
 
     def test_a_port_in_use_and_a_store_that_is_down(self):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", self.port))
-            taken.listen()
+        with self.listener(0) as self.port:
             result = self.launch("--nnodes", 2, "--node-rank", 0, *self.meeting(), "true", expect=None)
             self.assert_one_line_error(result, FAILED, str(self.port), "in use")
-        result = self.launch("--nnodes", 2, "--node-rank", 1, "--rdzv-timeout", 0.5, *self.meeting(), "true",
-                             expect=None)
-        self.assert_one_line_error(result, FAILED, str(self.port), "node 0")
-
-    def test_a_launcher_that_is_killed_is_missed(self):
-        agents = self.nodes("echo $$ > pid-$RANK; touch up-$RANK; while true; do sleep 0.1; done",
-                            own=(("--node-rank", 0), ("--node-rank", 1)))
-        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
-        agents[1].kill()
-        self.assertIn("node 1", self.result(agents[0], FAILED).err)
-        self.assertFalse(is_alive(int((self.directory / "pid-0").read_text())))
-
-    def test_a_lost_store_stops_the_ranks(self):
-        agents = self.nodes("touch up-$RANK; while true; do sleep 0.1; done",
-                            own=(("--node-rank", 0), ("--node-rank", 1)))
-        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
-        agents[0].kill()
-        self.assertIn("the store is lost", self.result(agents[1], FAILED).err)
+        agent = self.agent("--nnodes", 2, "--node-rank", 1, "--rdzv-timeout", 0.5, *self.meeting(), "true", node=1)
+        self.assert_one_line_error(self.result(agent, None), FAILED, str(self.port), "node 0")
 
 
 class FileNodes(TwoNodes, LaunchTest):
@@ -411,23 +424,49 @@ class FileNodes(TwoNodes, LaunchTest):
         for result in self.results(self.nodes("true", own=(("--node-rank", 0), ("--node-rank", 0))), None):
             self.assert_one_line_error(result, BAD_USAGE, "--node-rank 0", "two nodes")
 
-    def test_fewer_than_the_most_start_and_a_lost_node_is_replaced_or_done_without(self):
-        script = (f"{SHOW}; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 100; exit 0")
-        flags = ("--nnodes", "1:3", "--rdzv-id", "job", "--max-restarts", 1, *self.meeting(), "--monitor-interval", 0.1)
-        agents = [self.agent(*flags, "sh", "-c", script) for _ in (0, 1)]
+
+class LostLaunchers(LaunchTest):
+    """Two launchers, of which one is killed. The other misses it after ten seconds and more: all wait at once."""
+
+    def start_two(self, script, *flags):
+        return [self.agent("--monitor-interval", 0.1, *flags, "--node-rank", node, "sh", "-c", script, node=node)
+                for node in (0, 1)]
+
+    def start_with_a_static_store(self, name):
+        script = f"echo $$ > pid-{name}-$RANK; touch up-{name}-$RANK; while true; do sleep 0.1; done"
+        agents = self.start_two(script, "--nnodes", 2, "--rdzv-endpoint", f"{self.address(0)}:{free_port()}")
+        wait_for(lambda: self.exists(f"up-{name}-0") and self.exists(f"up-{name}-1"), "the start of the ranks")
+        return agents
+
+    def test_the_other_misses_it(self):
+        loses_a_node = self.start_with_a_static_store("node")
+        loses_the_store = self.start_with_a_static_store("store")
+        script = f"{SHOW}; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 100; exit 0"
+        goes_on = self.start_two(script, "--nnodes", "1:3", "--rdzv-id", "job", "--max-restarts", 1,
+                                 "--rdzv-backend", "file", "--rdzv-endpoint", "meet")
         wait_for(lambda: self.exists("env-0-0") and self.exists("env-1-0"), "the start of the ranks")
-        agents[1].kill()
-        self.assertIn("is gone", self.result(agents[0]).err)
-        self.assertEqual("1", self.shown(0, 1)["WORLD_SIZE"])
+        for agent in (loses_a_node[1], loses_the_store[0], goes_on[1]):
+            agent.kill()
+        with self.subTest("the ranks end with it"):
+            self.assertIn("node 1", self.result(loses_a_node[0], FAILED).err)
+            self.assertFalse(is_alive(int((self.directory / "pid-node-0").read_text())))
+        with self.subTest("a lost store stops the ranks"):
+            self.assertIn("the store is lost", self.result(loses_the_store[1], FAILED).err)
+        with self.subTest("a launch that can do without it goes on, though fewer have come than could"):
+            self.assertIn("is gone", self.result(goes_on[0]).err)
+            self.assertEqual("1", self.shown(0, 1)["WORLD_SIZE"])
 
 
 class EtcdNodes(TwoNodes, LaunchTest):
     def setUp(self):
         super().setUp()
+        if self.num_nodes > 1:
+            self.store = self.network.store
+            return
         if not shutil.which("etcd"):
             self.skipTest("etcd is not installed")
-        self.port, peer = free_port(), free_port()
-        client, peers = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peer}"
+        self.store, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        client, peers = f"http://{self.store}", f"http://{peer}"
         server = subprocess.Popen(
             ["etcd", "--data-dir", str(self.directory / "etcd"), "--listen-client-urls", client,
              "--advertise-client-urls", client, "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
@@ -438,7 +477,7 @@ class EtcdNodes(TwoNodes, LaunchTest):
         wait_for(lambda: is_healthy(client), "the start of etcd")
 
     def meeting(self):
-        return "--rdzv-backend", "etcd", "--rdzv-endpoint", f"127.0.0.1:{self.port}"
+        return "--rdzv-backend", "etcd", "--rdzv-endpoint", self.store
 
 
 def is_healthy(url):
@@ -456,4 +495,4 @@ def free_port():
 
 
 if __name__ == "__main__":
-    tandem_run.main()
+    network.main()

@@ -54,6 +54,8 @@ class ModelState(RanksTest):
     bf16: ddp 16, zero1 6 + 10/N, zero2 2 + 14/N, fsdp 16/N bytes; fp16 has whole masters: 18, 6 + 12/N, 2 + 16/N,
     18/N; fp32: 16, 8 + 8/N, 4 + 12/N, 16/N."""
 
+    one_node_only = "plans: no rank is started, and a plan knows no nodes"
+
     TABLE = {
         ("bf16", "ddp"): lambda n: 16,
         ("bf16", "zero1"): lambda n: 6 + 10 / n,

@@ -3,20 +3,23 @@
 A namespace lives as long as the process that holds it, which ends with the test even if that is killed, so nothing
 is left behind. Nodes share the file system and the kernel, but no network: what passes between two of them crosses
 a cable that can be pulled.
+
+A test file is run as `x.py --tandem PATH [--nodes N] [unittest arguments]`. One node is this machine as it is; the
+tests of a file share their nodes, and an etcd at the switch.
 """
 
-import functools
+import argparse
+import contextlib
 import os
-import re
+import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
-import time
 import unittest
 
-import ranks
-import tandem_run
-from ranks import num_processes
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+import tandem_run  # noqa: E402
 
 KINDS = ("--net", "--uts", "--mount")
 TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "hostname": "hostname"}
@@ -47,8 +50,8 @@ class Namespace:
                 raise OSError(error.strip())
 
     def enter(self, *command):
-        """The command line that runs a command there."""
-        return ["nsenter", f"--target={self.holder.pid}", *KINDS, "--", *map(str, command)]
+        """The command line that runs a command there, in the working directory of who runs it."""
+        return ["nsenter", f"--target={self.holder.pid}", *KINDS, "--wd=.", "--", *map(str, command)]
 
     def ip(self, *arguments):
         run(*self.enter("ip", *arguments))
@@ -97,128 +100,106 @@ class Node(Namespace):
 
 
 class Network:
+    """Nodes, and a switch with an etcd."""
+
+    store = f"{Switch.address}:{STORE_PORT}"
+
     def __init__(self, num_nodes):
         missing = [f"{tool} (package {package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
         if missing:
             raise OSError(f"{', '.join(missing)} not found")
+        if not shutil.which("etcd"):
+            raise OSError("etcd (package etcd-server) not found")
         self.switch = Switch()
         self.nodes = [Node(number, num_nodes, self.switch) for number in range(num_nodes)]
+        self.folder = tandem_run.temporary_directory()
+        client, peer = f"http://{self.store}", f"http://{Switch.address}:{STORE_PORT + 1}"
+        self.etcd = subprocess.Popen(
+            self.switch.enter("etcd", "--data-dir", self.folder.name, "--listen-client-urls", client,
+                              "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                              "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+                              "--log-level", "error", "--unsafe-no-fsync"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def close(self):
+        self.etcd.kill()
+        self.etcd.wait()
+        self.folder.cleanup()
         for namespace in (*self.nodes, self.switch):
             namespace.close()
 
 
-class Agents:
-    """The launchers of one launch, one for each node, and what they and their ranks have said."""
-
-    def __init__(self, logs):
-        self.logs = logs
-        self.processes, self.told, self.starts = {}, {}, {}  # by node
-
-    def add(self, node, told, start):
-        self.told[node], self.starts[node] = told, start
-        self.processes[node] = start()
-
-    def start_again(self, node):
-        self.processes[node] = self.starts[node]()
-
-    def errors(self, node):
-        return self.told[node].read_text(errors="replace")
-
-    def are_running(self):
-        return any(process.poll() is None for process in self.processes.values())
-
-    def log(self, rank):
-        path = self.logs / f"rank-{rank}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def pid(self, rank):
-        """Of the last attempt."""
-        return int(re.findall(r"^--- .*, rank \d+, pid (\d+)$", self.log(rank), re.M)[-1])
-
-    def wait(self):
-        """Their exit codes."""
-        return [process.wait(tandem_run.DEADLINE_S) for process in self.processes.values()]
+_num_nodes = 1
+_networks = {}  # by number of nodes
 
 
-class NodesTest(ranks.RanksTest):
-    """Every launch is one of several nodes, which share its ranks equally."""
+def shared_network(num_nodes):
+    """Made for the first test that asks, and closed after the last one of the file."""
+    # Gloo's thread spins while another one of its rank holds a connection's lock. With more ranks than cores that is
+    # often one that it has just preempted; batch threads preempt nobody, which saves two thirds of the time.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if num_nodes not in _networks:
+        try:
+            _networks[num_nodes] = Network(num_nodes)
+        except OSError as error:
+            raise unittest.SkipTest(f"nodes cannot be made here (root can): {error}") from error
+        unittest.addModuleCleanup(_networks[num_nodes].close)
+    return _networks[num_nodes]
 
-    num_nodes = 2
+
+def on_several_nodes():
+    return _num_nodes > 1
+
+
+class NodesTest(tandem_run.TandemTest):
+    num_nodes = None  # as many as the command line says
     backend = "etcd"
+    one_node_only = ""  # why the tests of a class say nothing about several nodes
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        try:
-            cls.network = Network(cls.num_nodes)
-        except OSError as error:
-            raise unittest.SkipTest(f"network namespaces cannot be made here (root can): {error}") from error
-        cls.addClassCleanup(cls.network.close)
-        if not shutil.which("etcd"):
-            raise unittest.SkipTest("etcd not found (package etcd-server)")
-        cls.start_etcd()
+        if cls.num_nodes is None:
+            cls.num_nodes = _num_nodes
+        if cls.num_nodes > 1:
+            if cls.one_node_only:
+                raise unittest.SkipTest(cls.one_node_only)
+            cls.network = shared_network(cls.num_nodes)
 
-    @classmethod
-    def start_etcd(cls):
-        folder = tandem_run.temporary_directory()
-        cls.addClassCleanup(folder.cleanup)
-        client, peer = f"http://{Switch.address}:{STORE_PORT}", f"http://{Switch.address}:{STORE_PORT + 1}"
-        server = subprocess.Popen(
-            cls.network.switch.enter("etcd", "--data-dir", folder.name, "--listen-client-urls", client,
-                                     "--advertise-client-urls", client, "--listen-peer-urls", peer,
-                                     "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-                                     "--log-level", "error", "--unsafe-no-fsync"),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        cls.addClassCleanup(server.wait)
-        cls.addClassCleanup(server.kill)
+    def at(self, node, *command):
+        """The command line that runs a command on a node."""
+        return self.network.nodes[node].enter(*command) if self.num_nodes > 1 else [*map(str, command)]
 
-    def rendezvous(self):
-        """The flags by which nodes find each other."""
-        self.num_launches += 1
-        endpoint = {"etcd": f"{Switch.address}:{STORE_PORT}", "static": "node-0:29400",
-                    "file": self.directory / "meet"}[self.backend]
-        return ("--rdzv-backend", self.backend, "--rdzv-endpoint", endpoint,
-                "--rdzv-id", f"{self.directory.name}-{self.num_launches}")
+    def address(self, node):
+        return self.network.nodes[node].address if self.num_nodes > 1 else "127.0.0.1"
 
-    def start_node(self, node, told, arguments, env):
-        with open(told, "ab") as file:
-            process = subprocess.Popen(self.network.nodes[node].enter(tandem_run.program(), "launch", *arguments),
-                                       cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                       stderr=file, env={**os.environ, **(env or {})})
-        self.addCleanup(process.wait)
-        self.addCleanup(lambda: process.poll() is None and process.kill())
-        return process
+    def place(self, node, number):
+        """A launcher's flags for its place among the nodes of the test's launch with this number."""
+        if self.num_nodes == 1:
+            return ()
+        endpoint = {"etcd": self.network.store, "static": "node-0:29400", "file": self.directory / "meet"}[self.backend]
+        return ("--nnodes", self.num_nodes, "--node-rank", node, "--monitor-interval", 0.1,
+                "--rdzv-backend", self.backend, "--rdzv-endpoint", endpoint,
+                "--rdzv-id", f"{self.directory.name}-{number}")
 
-    def start_nodes(self, num_ranks, *arguments, nodes=None, env=None):
-        """`arguments` are those of the launcher and the program's. All nodes start unless `nodes` says which; the
-        launchers end with the test at the latest."""
-        flags = ("--nnodes", self.num_nodes, "--nproc-per-node", num_ranks // self.num_nodes,
-                 "--monitor-interval", 0.1, *self.rendezvous(), "--log-dir", self.logs())
-        agents = Agents(self.logs())
-        for node in range(self.num_nodes) if nodes is None else nodes:
-            told = self.directory / f"told-{self.num_launches}-{node}"
-            start = functools.partial(self.start_node, node, told, (*flags, "--node-rank", node, *arguments), env)
-            agents.add(node, told, start)
-        return agents
+    @contextlib.contextmanager
+    def listener(self, node):
+        """Another program's server on a node; its port."""
+        serve = ("import socket, sys; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); "
+                 "sys.stdin.read()")
+        with subprocess.Popen(self.at(node, "python3", "-c", serve), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as server:
+            yield int(server.stdout.readline())
 
-    def launch(self, content, command, *arguments, expect=tandem_run.DONE, env=None):
-        """As RanksTest.launch, on all nodes."""
-        agents = self.start_nodes(num_processes(content), command, *arguments, env=env)
-        codes = agents.wait()
-        told = "\n".join(agents.errors(node)[-2000:] for node in range(self.num_nodes))
-        self.assertEqual([expect] * self.num_nodes, codes, told)
-        return agents
+    def shares(self, num_ranks):
+        """How many ranks each node has: the same number, and the first ones what is left over."""
+        return [(num_ranks + self.num_nodes - 1 - node) // self.num_nodes for node in range(self.num_nodes)]
 
-    def train_on_one_node(self, content, run, *arguments):
-        """By the usual way, without a network."""
-        path = self.write_config(content, f"{run}.yaml")
-        super().launch(content, "train", path, "--run-dir", self.directory / run, *arguments)
-        return self.directory / run
 
-    def wait_for(self, condition, what):
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
-            time.sleep(0.005)
+def main():
+    global _num_nodes
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--nodes", type=int, default=1)
+    known, sys.argv[1:] = parser.parse_known_args()
+    _num_nodes = known.nodes
+    tandem_run.main()

@@ -1,18 +1,18 @@
 """What the tests with several ranks share: start them with `tandem launch`, and read what each left behind.
 
-Test files are run as those of tests/system are. Sizes are chosen so that a step takes milliseconds and every axis
-divides what it splits, though nothing is a power of two for its own sake: padding is part of what is tested.
+Test files are run as network.py says; several nodes share the ranks of a test between them. Sizes are chosen so that a
+step takes milliseconds and every axis divides what it splits, though nothing is a power of two for its own sake:
+padding is part of what is tested.
 """
 
 import json
 import math
 import os
-import pathlib
-import sys
+import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-import tandem_run  # noqa: E402
-from tandem_run import TandemTest  # noqa: E402
+import network
+import tandem_run
+from launchers import Launchers
 
 GPT2 = {"family": "gpt2", "layers": 4, "width": 40, "heads": 4, "context": 24, "vocab": 256, "tied": True}
 LLAMA = {"family": "llama", "layers": 4, "width": 48, "heads": 8, "kv_heads": 4, "context": 24, "vocab": 256,
@@ -21,6 +21,7 @@ RESNET = {"family": "resnet", "blocks": [1, 1, 1], "width": 8, "image_size": 16,
 
 # What a launcher sets, which must not leak into the ranks of a test that is itself run by one.
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+DEADLINE_S = 120  # for what happens soon: past it, something hangs
 
 
 def config(model, **sections):
@@ -40,19 +41,33 @@ def num_processes(content):
     return math.prod(parallel.get(axis, 1) for axis in ("data", "tensor", "pipeline"))
 
 
-class RanksTest(TandemTest):
+class RanksTest(network.NodesTest):
     def setUp(self):
         super().setUp()
         self.num_launches = 0
         for variable in LAUNCHER_VARIABLES:
             os.environ.pop(variable, None)
 
-    def launch(self, content, command, *arguments, **options):
-        """Runs a command of the program on as many ranks as the config's mesh has."""
-        ranks = num_processes(content)
+    def start_ranks(self, num_ranks, *arguments, nodes=None, env=None):
+        """`arguments` are those of the launcher and the program's. All nodes start unless `nodes` says which."""
         self.num_launches += 1
-        before = ("launch", "--nproc-per-node", ranks, "--log-dir", self.logs()) if ranks > 1 else ()
-        return self.tandem(*before, command, *arguments, **options)
+        launchers = Launchers(self, self.logs(), env)
+        shares = self.shares(num_ranks)
+        for node in range(self.num_nodes) if nodes is None else nodes:
+            launchers.start(node, tandem_run.program(), "launch", "--nproc-per-node", shares[node],
+                            "--log-dir", self.logs(), *self.place(node, self.num_launches), *arguments)
+        return launchers
+
+    def launch(self, content, command, *arguments, expect=tandem_run.DONE, env=None):
+        """Runs a command of the program on as many ranks as the config's mesh has. The result is that of node 0; the
+        others end with the same code. `expect` is that, or None for any."""
+        if num_processes(content) == 1:
+            return self.tandem(command, *arguments, expect=expect, env=env)
+        results = self.start_ranks(num_processes(content), command, *arguments, env=env).results()
+        code = results[0].code if expect is None else expect
+        told = "\n".join(map(str, results))
+        self.assertEqual([code] * self.num_nodes, [result.code for result in results], told)
+        return results[0]
 
     def logs(self):
         """Of the last launch."""
@@ -61,6 +76,14 @@ class RanksTest(TandemTest):
     def train(self, content, run, *arguments, **options):
         path = self.write_config(content, f"{run}.yaml")
         self.launch(content, "train", path, "--run-dir", self.directory / run, *arguments, **options)
+        return self.directory / run
+
+    def train_on_one_node(self, content, run, *arguments):
+        """Without a network, however many nodes the test has."""
+        path = self.write_config(content, f"{run}.yaml")
+        ranks = num_processes(content)
+        before = ("launch", "--nproc-per-node", ranks) if ranks > 1 else ()
+        self.tandem(*before, "train", path, "--run-dir", self.directory / run, *arguments)
         return self.directory / run
 
     def bench(self, content):
@@ -85,6 +108,12 @@ class RanksTest(TandemTest):
         self.assertLessEqual(worst[0], bound, worst[1])
         return worst[0]
 
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
+            time.sleep(0.005)
+
 
 def main():
-    tandem_run.main()
+    network.main()

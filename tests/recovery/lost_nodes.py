@@ -10,7 +10,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dist"))
 
 import kill  # noqa: E402
-import network  # noqa: E402
+import ranks  # noqa: E402
 import tandem_run  # noqa: E402
 from ranks import GPT2, LLAMA, config, mesh, num_processes  # noqa: E402
 
@@ -22,7 +22,7 @@ MAX_RUNS = 20
 ENDED = re.compile(r"^--- rank \d+ ended with (.*)\n", re.M)
 
 
-class LostNodes(network.NodesTest, kill.StoppedRuns):
+class LostNodes(ranks.RanksTest, kill.StoppedRuns):
     """Seven cuts."""
 
     steps = STEPS
@@ -40,7 +40,7 @@ class LostNodes(network.NodesTest, kill.StoppedRuns):
     def begin(self, content, number):
         name = f"disturbed-{number}"
         path = self.write_config(content, f"{name}.yaml")
-        agents = self.start_nodes(num_processes(content), "--max-restarts", 100, "train", path, "--run-dir",
+        agents = self.start_ranks(num_processes(content), "--max-restarts", 100, "train", path, "--run-dir",
                                   self.directory / name, env={"TANDEM_CONNECT_TIMEOUT_S": str(TIMEOUT_S)})
         return agents, self.directory / name
 
@@ -49,8 +49,8 @@ class LostNodes(network.NodesTest, kill.StoppedRuns):
         metrics = run / "metrics.jsonl"
         for least in (1, more):
             rows = kill.num_lines(metrics) + least
-            self.wait_for(lambda: kill.num_lines(metrics) >= rows or not agents.are_running(), "steps")
-        return agents.are_running()
+            self.wait_for(lambda: kill.num_lines(metrics) >= rows or agents.poll() is not None, "steps")
+        return agents.poll() is None
 
     def cut(self, agents, run, num_ranks, rng, for_s):
         """Cuts a node off until all ranks have missed each other, and for `for_s` at least. Tells whether that met
@@ -94,7 +94,7 @@ class LostNodes(network.NodesTest, kill.StoppedRuns):
                 if process.poll() == tandem_run.FAILED:
                     self.assertRegex(agents.errors(node), "the store is lost|cannot be reached|is down")
                     agents.start_again(node)
-            return "parameters" in ENDED.split(agents.log(0))[-1] or not agents.are_running()
+            return "parameters" in ENDED.split(agents.log(0))[-1] or agents.poll() is not None
         self.wait_for(goes_on, "all nodes to go on")
 
     def check(self, content, seed, *cuts):
@@ -127,6 +127,8 @@ class ThreeNodes(LostNodes):
 
 
 class TwoNodes(LostNodes):
+    num_nodes = 2
+
     def test_a_pipeline_with_a_store_on_one_of_them(self):
         self.backend = "static"
         self.check(self.content(LLAMA, mesh("zero1", data=2, pipeline=2), precision="bf16"), 2, SHORT_S, SHORT_S)
@@ -138,4 +140,4 @@ class TwoNodes(LostNodes):
 
 
 if __name__ == "__main__":
-    tandem_run.main()
+    ranks.main()
