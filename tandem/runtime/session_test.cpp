@@ -10,7 +10,6 @@
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
-#include "tandem/runtime/train_step_test.h"
 
 namespace tandem {
 namespace {
@@ -90,44 +89,6 @@ TEST_F(SessionTest, Bf16WeightsAndWhatTheyLackAreTheirMasters) {
   std::vector<std::byte> joined(expected.size());
   join_floats(half.buffer(*master.weights), half.buffer(master), joined);
   EXPECT_TRUE(std::ranges::equal(joined, expected));
-}
-
-// Kernels time alternatives in prepare, over values of their own. So no session may call it once its memory
-// holds something: after its constructor, nothing of these kernels' scribbling is left.
-TEST_F(SessionTest, KernelsMayOverwriteTheirTensorsWhilePreparing) {
-  const auto train = [&](const KernelRegistry& registry, DType storage) {
-    CompileOptions options;
-    options.precision = {.storage = storage};
-    options.choose = choose_from(registry, pool_.num_threads());
-    Session session(compile_step(build_model(tiny(), 2), options), registry, pool_);
-    session.initialize(5);
-    std::vector<int32_t> tokens(16), targets(16);
-    for (int i = 0; i < 16; ++i) {
-      tokens[static_cast<size_t>(i)] = i * 7 % 32;
-      targets[static_cast<size_t>(i)] = i * 5 % 32;
-    }
-    std::vector<double> figures;
-    for (int step = 1; step <= 3; ++step) {
-      const StepFigures made = train_step(session, step, tokens, targets, {1e-2F, 0.99F, 0.1F, 1});
-      figures.insert(figures.end(), {made.loss, made.norm});
-    }
-    return figures;
-  };
-  KernelRegistry scribbling;
-  for (int op = 0; op < kNumOps; ++op) {
-    for (const Kernel* kernel : registry_.for_op(static_cast<Op>(op))) {
-      Kernel copy = *kernel;
-      copy.prepare = [](const KernelArgs& args, Stream&) {
-        for (const auto tensors : {args.in, args.out}) {
-          for (const TensorArg& tensor : tensors)
-            std::memset(tensor.data, 0x3d, static_cast<size_t>(tensor.type.bytes()));
-        }
-      };
-      scribbling.add(std::move(copy));
-    }
-  }
-  for (const DType storage : {DType::F32, DType::BF16})
-    EXPECT_EQ(train(scribbling, storage), train(registry_, storage)) << dtype_name(storage);
 }
 
 TEST_F(SessionTest, AnInputOfTheWrongSizeIsABug) {

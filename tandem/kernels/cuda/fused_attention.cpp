@@ -8,7 +8,6 @@
 
 #include "tandem/base/error.h"
 #include "tandem/kernels/cuda/cuda_check.h"
-#include "tandem/kernels/cuda/queue.h"
 
 namespace tandem::cuda {
 namespace {
@@ -36,7 +35,7 @@ size_t grad_engine_bytes(const FusedAttention& s) {
 }
 
 // The sequences whose gradient is made at once: a divisor of the batch.
-FusedAttention grad_at_once(FusedAttention shape) {
+FusedAttention grad_slice(FusedAttention shape) {
   if (!shape.deterministic) return shape;
   const int64_t batch = shape.batch;
   for (int64_t parts = 1; parts <= batch; ++parts) {
@@ -45,30 +44,6 @@ FusedAttention grad_at_once(FusedAttention shape) {
   }
   return shape;
 }
-
-// How the gradient is made: slice by slice, with scratch for each queue, which take turns.
-struct GradPlan {
-  FusedAttention slice;
-  int num_queues = 1;
-
-  explicit GradPlan(const FusedAttention& shape) : slice(grad_at_once(shape)) {
-    if (!slice.deterministic || scores(slice) < slice.halves_from) return;
-    if (slice.heads % 2 == 0 && slice.kv_heads % 2 == 0) {
-      slice.heads /= 2;
-      slice.kv_heads /= 2;
-      slice.row_parts *= 2;
-    } else if (slice.batch % 2 == 0) {
-      slice.batch /= 2;
-    } else {
-      return;
-    }
-    num_queues = 2;
-  }
-  size_t sums_bytes() const { return slice.deterministic ? 0 : query_sums_bytes(slice); }
-  size_t bytes_of_queue() const {
-    return aligned(statistics_bytes(slice) + sums_bytes() + grad_engine_bytes(slice));
-  }
-};
 
 enum class Pass { Forward, Backward };
 
@@ -98,55 +73,26 @@ Compiled compile(Pass pass, const FusedAttention& s, cudnnHandle_t handle) {
                     s.heads, s.kv_heads, s.head_dim, reason);
 }
 
-cudnnHandle_t make_handle() {
-  cudnnHandle_t handle = nullptr;
-  cudnn::check(cudnn::library().create(&handle), "cudnnCreate");
-  return handle;
-}
-
-// A queue beside another, from a point of it until a later one, and the handle that launches into it.
-struct SideQueue {
-  Queue queue;
-  Event forked, done;
-  cudnnHandle_t handle = make_handle();
-
-  SideQueue() { cudnn::check(cudnn::library().set_stream(handle, queue.get()), "cudnnSetStream"); }
-  void fork(cudaStream_t from) const {
-    forked.record(from);
-    forked.hold(queue);
-  }
-  void join(cudaStream_t to) const {
-    done.record(queue);
-    done.hold(to);
-  }
-};
-
-// A device's handle and the plans made with it. The lock also keeps the handle's stream for one launch.
+// A device's handle and the plans made with it. The lock also keeps a handle's stream for one launch.
 struct DevicePlans {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
   std::map<std::pair<Pass, FusedAttention>, Compiled> compiled;
-  std::map<cudaStream_t, SideQueue> side_queues;  // of each its own: two may be captured at the same time
 
   DevicePlans() {
     const size_t version = cudnn::library().get_version();
     if (version < kOldestVersion)
       throw DeviceError("libcudnn.so.9: is version {}, but {} or newer is needed", version, kOldestVersion);
-    handle = make_handle();
+    cudnn::check(cudnn::library().create(&handle), "cudnnCreate");
   }
-  // Into the queue, or into the one beside it.
   void run(Pass pass, const FusedAttention& shape, std::span<void* const> pointers, void* scratch,
-           cudaStream_t queue, const SideQueue* side = nullptr) {
+           cudaStream_t queue) {
     const std::lock_guard lock(mutex);
     const auto key = std::pair(pass, shape);
     auto found = compiled.find(key);
     if (found == compiled.end()) found = compiled.emplace(key, compile(pass, shape, handle)).first;
-    if (side == nullptr) cudnn::check(cudnn::library().set_stream(handle, queue), "cudnnSetStream");
-    found->second.plan.run(side == nullptr ? handle : side->handle, pointers, scratch);
-  }
-  const SideQueue& beside(cudaStream_t queue) {
-    const std::lock_guard lock(mutex);
-    return side_queues[queue];
+    cudnn::check(cudnn::library().set_stream(handle, queue), "cudnnSetStream");
+    found->second.plan.run(handle, pointers, scratch);
   }
 };
 
@@ -167,6 +113,11 @@ std::byte* aligned_begin(std::span<std::byte> workspace, size_t needed) {
   return reinterpret_cast<std::byte*>(aligned(reinterpret_cast<size_t>(workspace.data())));
 }
 
+// Sequence `begin` of a tensor with so many bytes a sequence.
+std::byte* at_sequence(void* tensor, int64_t begin, int64_t bytes) {
+  return static_cast<std::byte*>(tensor) + begin * bytes;
+}
+
 }  // namespace
 
 bool fused_attention_supported(const FusedAttention& s) {
@@ -177,8 +128,9 @@ bool fused_attention_supported(const FusedAttention& s) {
 size_t fused_attention_workspace(const FusedAttention&) { return kAlignment + kEngineBytes; }
 
 size_t fused_attention_grad_workspace(const FusedAttention& shape) {
-  const GradPlan plan(shape);
-  return kAlignment + static_cast<size_t>(plan.num_queues) * plan.bytes_of_queue();
+  const FusedAttention slice = grad_slice(shape);
+  return kAlignment + statistics_bytes(slice) + (slice.deterministic ? 0 : query_sums_bytes(slice)) +
+         grad_engine_bytes(slice);
 }
 
 void run_fused_attention(const FusedAttention& shape, const FusedAttentionTensors& tensors,
@@ -193,53 +145,34 @@ void run_fused_attention(const FusedAttention& shape, const FusedAttentionTensor
 
 void run_fused_attention_grad(const FusedAttention& shape, const FusedAttentionGradTensors& tensors,
                               std::span<std::byte> workspace, cudaStream_t queue) {
-  const GradPlan plan(shape);
-  const FusedAttention& slice = plan.slice;
-  std::byte* scratch = aligned_begin(workspace, fused_attention_grad_workspace(shape));
+  const FusedAttention slice = grad_slice(shape);
+  std::byte* row_sums = aligned_begin(workspace, fused_attention_grad_workspace(shape));
+  std::byte* dq_sums = row_sums + statistics_bytes(slice);
+  std::byte* scratch = slice.deterministic ? dq_sums : dq_sums + query_sums_bytes(slice);
+
   const int64_t head_bytes = shape.head_dim * dtype_bytes(shape.type);
   const int64_t k_offset = shape.heads * head_bytes, v_offset = k_offset + shape.kv_heads * head_bytes;
-  const int64_t row_bytes = shape.width() * dtype_bytes(shape.type);
+  const int64_t packed_bytes = shape.time * shape.width() * dtype_bytes(shape.type);
+  const int64_t out_bytes = shape.time * shape.heads * head_bytes;
+  const int64_t lse_bytes = shape.time * shape.heads * static_cast<int64_t>(sizeof(float));
   DevicePlans& device = current_device();
-
-  // Sequences from `begin` on, heads from `part` on.
-  const auto run_slice = [&](int64_t begin, int64_t part, std::byte* row_sums, const SideQueue* side) {
-    const auto at = [](void* tensor, int64_t bytes) { return static_cast<std::byte*>(tensor) + bytes; };
-    const int64_t token = begin * shape.time, head = part * slice.heads, kv_head = part * slice.kv_heads;
-    const int64_t q = token * row_bytes + head * head_bytes;
-    const int64_t k = token * row_bytes + k_offset + kv_head * head_bytes;
-    const int64_t v = k + v_offset - k_offset;
-    const int64_t out = (token * shape.heads + head) * head_bytes;
-    const int64_t lse = (begin * shape.heads + head) * shape.time * static_cast<int64_t>(sizeof(float));
-    std::byte* dq_sums = row_sums + statistics_bytes(slice);
-    const std::array<void*, 11> pointers = {at(tensors.qkv, q),
-                                            at(tensors.qkv, k),
-                                            at(tensors.qkv, v),
-                                            at(tensors.out, out),
-                                            at(tensors.dout, out),
-                                            at(tensors.lse, lse),
-                                            at(tensors.dqkv, q),
-                                            at(tensors.dqkv, k),
-                                            at(tensors.dqkv, v),
+  for (int64_t begin = 0; begin < shape.batch; begin += slice.batch) {
+    std::byte* q = at_sequence(tensors.qkv, begin, packed_bytes);
+    std::byte* dq = at_sequence(tensors.dqkv, begin, packed_bytes);
+    const std::array<void*, 11> pointers = {q,
+                                            q + k_offset,
+                                            q + v_offset,
+                                            at_sequence(tensors.out, begin, out_bytes),
+                                            at_sequence(tensors.dout, begin, out_bytes),
+                                            at_sequence(tensors.lse, begin, lse_bytes),
+                                            dq,
+                                            dq + k_offset,
+                                            dq + v_offset,
                                             row_sums,
                                             dq_sums};
-    device.run(Pass::Backward, slice, std::span(pointers).first(slice.deterministic ? 10 : 11),
-               dq_sums + plan.sums_bytes(), queue, side);
-  };
-
-  const SideQueue* side = plan.num_queues == 1 ? nullptr : &device.beside(queue);
-  if (side != nullptr) side->fork(queue);
-  bool aside = false;  // every other slice
-  for (int64_t begin = 0; begin < shape.batch; begin += slice.batch) {
-    for (int64_t part = 0; part < slice.row_parts; ++part) {
-      if (aside) {
-        run_slice(begin, part, scratch + plan.bytes_of_queue(), side);
-      } else {
-        run_slice(begin, part, scratch, nullptr);
-      }
-      aside = side != nullptr && !aside;
-    }
+    device.run(Pass::Backward, slice, std::span(pointers).first(slice.deterministic ? 10 : 11), scratch,
+               queue);
   }
-  if (side != nullptr) side->join(queue);
 }
 
 }  // namespace tandem::cuda

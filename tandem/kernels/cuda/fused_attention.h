@@ -23,14 +23,8 @@ struct FusedAttention {
   bool deterministic = true;
   // Scores whose gradients are in memory at once; beyond it, the gradient is made some sequences at a time.
   int64_t max_scores = int64_t{1} << 31;
-  // From so many scores at once on, two halves of them go through two queues: the last kernel of one, which
-  // waits for memory, runs beside the first of the other, which computes.
-  int64_t halves_from = int64_t{1} << 26;
-  // These heads are one of so many equal parts of a packed row's.
-  int64_t row_parts = 1;
 
-  int64_t output_width() const { return row_parts * heads * head_dim; }  // of a row of all heads
-  int64_t width() const { return output_width() + 2 * row_parts * kv_heads * head_dim; }  // of a packed row
+  int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }  // of a packed row
   auto operator<=>(const FusedAttention&) const = default;
 };
 
@@ -60,7 +54,7 @@ void run_fused_attention_grad(const FusedAttention& shape, const FusedAttentionG
                               std::span<std::byte> workspace, cudaStream_t queue);
 
 // The graphs, not yet finalized. In memory are q, k, v, out, lse; and q, k, v, out, dout, lse, dq, dk, dv,
-// row_sums (f32 [B,heads,T], without gaps) and, without a fixed order, dq_sums (f32 [B,heads,T,head_dim]).
+// row_sums (f32 [B,heads,T]) and, without a fixed order, dq_sums (f32 [B,heads,T,head_dim]).
 cudnn::Graph fused_attention_graph(const FusedAttention& shape);
 cudnn::Graph fused_attention_grad_graph(const FusedAttention& shape);
 

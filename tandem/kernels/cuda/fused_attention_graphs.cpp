@@ -22,7 +22,7 @@ Layout packed_transposed(const FusedAttention& s, int64_t heads) {
   return {{s.batch, heads, s.head_dim, s.time}, {s.time * s.width(), s.head_dim, 1, s.width()}};
 }
 Layout output(const FusedAttention& s) {
-  const int64_t row = s.output_width();
+  const int64_t row = s.heads * s.head_dim;
   return {{s.batch, s.heads, s.time, s.head_dim}, {s.time * row, s.head_dim, row, 1}};
 }
 Layout dense(const FusedAttention& s, int64_t last) {
@@ -35,11 +35,6 @@ Layout scores_transposed(const FusedAttention& s) {
   return layout;
 }
 Layout statistics(const FusedAttention& s) { return dense(s, 1); }
-Layout statistics_of_row(const FusedAttention& s) {
-  Layout layout = statistics(s);
-  layout.strides[0] *= s.row_parts;
-  return layout;
-}
 
 float score_scale(const FusedAttention& s) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
@@ -77,7 +72,7 @@ Graph fused_attention_graph(const FusedAttention& s) {
   const Tensor k_transposed = graph.tensor(packed_transposed(s, s.kv_heads), type);
   const Tensor v = graph.tensor(packed(s, s.kv_heads), type);
   const Tensor out = graph.tensor(output(s), type);
-  const Tensor lse = graph.tensor(statistics_of_row(s), CUDNN_DATA_FLOAT);
+  const Tensor lse = graph.tensor(statistics(s), CUDNN_DATA_FLOAT);
 
   Tensor score = product(graph, q, k_transposed, scores(s));
   score = graph.pointwise(CUDNN_POINTWISE_MUL, {score, graph.scalar(score_scale(s))});
@@ -103,7 +98,7 @@ Graph fused_attention_grad_graph(const FusedAttention& s) {
   const Tensor v_transposed = graph.tensor(packed_transposed(s, s.kv_heads), type);
   const Tensor out = graph.tensor(output(s), type);
   const Tensor dout = graph.tensor(output(s), type);
-  const Tensor lse = graph.tensor(statistics_of_row(s), CUDNN_DATA_FLOAT);
+  const Tensor lse = graph.tensor(statistics(s), CUDNN_DATA_FLOAT);
   const Tensor dq = graph.tensor(packed(s, s.heads), type);
   const Tensor dk = graph.tensor(packed(s, s.kv_heads), type);
   const Tensor dv = graph.tensor(packed(s, s.kv_heads), type);

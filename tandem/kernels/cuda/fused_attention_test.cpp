@@ -11,7 +11,6 @@
 #include "tandem/kernels/cpu/attention_case_test.h"
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/kernel_test.h"
-#include "tandem/kernels/cuda/queue.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
@@ -82,30 +81,15 @@ DevicePointer on_device(size_t size, const void* bytes = nullptr) {
   return {pointer, &cudaFree};
 }
 
-// With `captured`, the second run, which a graph launches.
-HostTensor gradient_on_gpu(const Call& call, const FusedAttention& shape, bool captured = false) {
+HostTensor gradient_on_gpu(const Call& call, const FusedAttention& shape) {
   std::vector<DevicePointer> in;
   for (const HostTensor& tensor : call.in) in.push_back(on_device(tensor.bytes.size(), tensor.bytes.data()));
   HostTensor result(call.out[0].dtype, call.out[0].shape);
   const DevicePointer dqkv = on_device(result.bytes.size());
   const size_t bytes = fused_attention_grad_workspace(shape);
   const DevicePointer workspace = on_device(bytes);
-  const Queue queue;
-  const auto enqueue = [&] {
-    run_fused_attention_grad(shape, {in[0].get(), in[1].get(), in[2].get(), in[3].get(), dqkv.get()},
-                             {static_cast<std::byte*>(workspace.get()), bytes}, queue.get());
-  };
-  check(cudaDeviceSynchronize(), "cudaMemcpy");
-  enqueue();
-  queue.wait();
-  GraphProgram graph;
-  if (captured) {
-    check(cudaMemset(dqkv.get(), 0xa5, result.bytes.size()), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaMemset");
-    graph.capture(queue, enqueue);
-    graph.launch(queue);
-    queue.wait();
-  }
+  run_fused_attention_grad(shape, {in[0].get(), in[1].get(), in[2].get(), in[3].get(), dqkv.get()},
+                           {static_cast<std::byte*>(workspace.get()), bytes}, nullptr);
   check(cudaMemcpy(result.bytes.data(), dqkv.get(), result.bytes.size(), cudaMemcpyDeviceToHost),
         "cudaMemcpy");
   return result;
@@ -120,28 +104,6 @@ TEST(FusedAttentionGrad, IsTheSameMadeSomeSequencesAtATime) {
   for (const int64_t sequences : {1, 2, 4}) {  // 4 does not divide the batch: 3 at a time
     shape.max_scores = sequences * c.heads * c.tokens * c.tokens;
     EXPECT_EQ(gradient_on_gpu(call, shape), whole) << sequences << " at a time";
-  }
-}
-
-// Halves of the heads, of the sequences where heads or groups are odd, and neither.
-TEST(FusedAttentionGrad, IsTheSameThroughOneQueueAndTwo) {
-  TANDEM_NEEDS_GPU();
-  const Case cases[] = {{4, 256, 4, 2, 64, 1, DType::BF16},
-                        {2, 384, 8, 8, 64, 1, DType::F16},
-                        {6, 128, 4, 1, 64, 1, DType::BF16},
-                        {2, 128, 3, 3, 128, 0, DType::BF16},
-                        {1, 256, 3, 3, 64, 1, DType::BF16}};
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.describe());
-    const Call call = backward_call(c);
-    FusedAttention shape = c.shape();
-    const HostTensor one = gradient_on_gpu(call, shape);
-    shape.halves_from = 0;
-    for (const int64_t sequences : {c.batch, int64_t{1}}) {
-      shape.max_scores = sequences * c.heads * c.tokens * c.tokens;
-      for (const bool captured : {false, true, true})
-        EXPECT_EQ(gradient_on_gpu(call, shape, captured), one) << sequences << " at a time";
-    }
   }
 }
 
@@ -180,15 +142,6 @@ TEST(FusedAttentionGrad, BoundsItsScratchByTheScoresAtOnce) {
   EXPECT_LT(fused_attention_grad_workspace(shape), size_t{5} << 28);
   shape.max_scores = int64_t{1} << 40;
   EXPECT_GT(fused_attention_grad_workspace(shape), whole_scores);
-}
-
-TEST(FusedAttentionGrad, HalvesTakeTheScratchOfTheWhole) {
-  for (const int64_t heads : {32, 25}) {
-    FusedAttention shape{.batch = 8, .time = 1024, .heads = heads, .kv_heads = heads, .head_dim = 64};
-    const auto halved = static_cast<double>(fused_attention_grad_workspace(shape));
-    shape.halves_from = shape.max_scores + 1;
-    EXPECT_NEAR(halved, static_cast<double>(fused_attention_grad_workspace(shape)), 16 << 10) << heads;
-  }
 }
 
 TEST(FusedAttentionGrad, WorksInTheScratchItIsGiven) {

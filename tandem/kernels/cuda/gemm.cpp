@@ -170,42 +170,11 @@ bool pass_may_pay(const Gemm& gemm) {
   return gemm.epilogue != GemmEpilogue::None && gemm.epilogue != GemmEpilogue::Bias;
 }
 
-// A product's time depends on its operands: of zeros, which is what fresh memory holds, it takes so little
-// power that the GPU clocks higher than in any step, and then other algorithms are the fastest. So the
-// operands are noise while this lives, and the product's tensors are zeros afterwards.
-class NoisyOperands {
- public:
-  NoisyOperands(const Gemm& gemm, const GemmTensors& tensors, cudaStream_t queue)
-      : gemm_(gemm), tensors_(tensors), queue_(queue) {
-    fill_noise(gemm.in, const_cast<void*>(tensors.a), gemm.m * gemm.k, queue);
-    fill_noise(gemm.in_b.value_or(gemm.in), const_cast<void*>(tensors.b), gemm.k * gemm.n, queue);
-  }
-  ~NoisyOperands() {
-    clear(tensors_.a, gemm_.in, gemm_.m * gemm_.k);
-    clear(tensors_.b, gemm_.in_b.value_or(gemm_.in), gemm_.k * gemm_.n);
-    clear(tensors_.d, gemm_.out, gemm_.m * gemm_.n);
-    if (gemm_.epilogue == GemmEpilogue::GeluBias) clear(tensors_.aux, gemm_.in, gemm_.m * gemm_.n);
-    if (gemm_.epilogue == GemmEpilogue::ColumnSumsOfA) clear(tensors_.bias, DType::F32, gemm_.m);
-  }
-  NoisyOperands(const NoisyOperands&) = delete;
-  NoisyOperands& operator=(const NoisyOperands&) = delete;
-
- private:
-  // An error shows in the next call that waits for the queue.
-  void clear(const void* tensor, DType dtype, int64_t elems) const {
-    cudaMemsetAsync(const_cast<void*>(tensor), 0, static_cast<size_t>(elems * dtype_bytes(dtype)), queue_);
-  }
-  Gemm gemm_;
-  GemmTensors tensors_;
-  cudaStream_t queue_;
-};
-
 GemmChoice choose_by_time(const Gemm& gemm, const GemmTensors& tensors, std::span<std::byte> workspace,
                           cudaStream_t queue) {
   std::vector<GemmChoice> ways = alternatives(gemm, library_tensors(gemm, tensors, workspace), kCandidates);
   if (pass_may_pay(gemm) && !ways.front().separate) ways.insert(ways.begin(), GemmChoice{.separate = true});
   if (ways.size() == 1) return ways.front();
-  const NoisyOperands operands(gemm, tensors, queue);
   const auto best = fastest(
       ways.size(), [&](size_t i) { return run_choice(ways[i], gemm, tensors, workspace, queue); }, queue);
   if (!best) throw DeviceError("cublasLt: runs no algorithm for {}", key_of(gemm, tensors, workspace));

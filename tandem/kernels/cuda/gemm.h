@@ -54,7 +54,7 @@ size_t gemm_workspace(const Gemm& gemm);
 // operands are both stored along k, in multiples of 16, with None or Bias.
 bool gemm_supported(const Gemm& gemm);
 
-// Chooses the algorithm; overwrites the tensors, and waits for the queue.
+// Chooses the algorithm; overwrites D and what the epilogue writes, and waits for the queue.
 void gemm_prepare(const Gemm& gemm, const GemmTensors& tensors, std::span<std::byte> workspace,
                   cudaStream_t queue);
 // A product that was not prepared takes the library's first suggestion.

@@ -8,9 +8,9 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr double kTrialBudget = 100;  // ms of the device, for one run of each after one that loads it
-constexpr double kRoundBudget = 6;    // ms of the device, for each finalist in a round
-constexpr int kRounds = 2, kMostRepeats = 10;
+constexpr double kTrialBudget = 30;  // ms of the device, for one run of each after one that loads it
+constexpr double kFinalBudget = 3;   // ms of the device, for each finalist
+constexpr int kMostRepeats = 20;
 constexpr size_t kMostFinalists = 4;
 constexpr double kWorthRepeating = 1.15, kTie = 1.01;  // times the fastest
 
@@ -73,24 +73,17 @@ std::optional<size_t> fastest(size_t num_alternatives, const std::function<bool(
   std::erase_if(trials, [&](const Trial& trial) { return trial.ms > limit; });
   std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) { return a.ms < b.ms; });
   trials.resize(std::min(trials.size(), kMostFinalists));
-  std::vector<Trial> finals = trials;
-  for (Trial& finalist : finals) finalist.ms = 0;
-  // Rounds there and back: the GPU slows down as it takes power, which must not speak for those that came
-  // first.
-  for (int round = 0; round < kRounds; ++round) {
-    for (size_t turn = 0; turn < finals.size(); ++turn) {
-      const size_t i = round % 2 == 0 ? turn : finals.size() - 1 - turn;
-      const int repeats =
-          std::clamp(static_cast<int>(kRoundBudget / std::max(trials[i].ms, 1e-3)), 1, kMostRepeats);
-      finals[i].ms += stopwatch.ms([&] {
-        for (int r = 0; r < repeats; ++r) run(finals[i].alternative);
-      }) / repeats / kRounds;
-    }
+  for (Trial& trial : trials) {
+    const int repeats =
+        std::clamp(static_cast<int>(kFinalBudget / std::max(trial.ms, 1e-3)), 1, kMostRepeats);
+    trial.ms = stopwatch.ms([&] {
+      for (int r = 0; r < repeats; ++r) run(trial.alternative);
+    }) / repeats;
   }
-  const double tie = kTie * least_ms(finals);
+  const double tie = kTie * least_ms(trials);
   size_t best = num_alternatives;
-  for (const Trial& finalist : finals) {
-    if (finalist.ms <= tie) best = std::min(best, finalist.alternative);
+  for (const Trial& trial : trials) {
+    if (trial.ms <= tie) best = std::min(best, trial.alternative);
   }
   return best;
 }

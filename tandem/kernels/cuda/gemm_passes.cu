@@ -84,22 +84,6 @@ __global__ void __launch_bounds__(kThreads) add_vector_pass(const float* x, floa
   if (i < elems) acc[i] += x[i];
 }
 
-// A value's bits: those of `random` are a hash of its place, those of `fixed` are set.
-template <typename Bits>
-struct NoiseBits {
-  Bits random, fixed;
-};
-
-template <typename Bits>
-__global__ void __launch_bounds__(kThreads) noise_pass(Bits* x, int64_t elems, NoiseBits<Bits> bits) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= elems) return;
-  uint32_t hash = static_cast<uint32_t>(i) * 0x9e3779b1u;
-  hash = (hash ^ hash >> 16) * 0x85ebca6bu;
-  hash = (hash ^ hash >> 13) * 0xc2b2ae35u;
-  x[i] = static_cast<Bits>((static_cast<Bits>(hash ^ hash >> 16) & bits.random) | bits.fixed);
-}
-
 unsigned blocks_over(int64_t elems) { return static_cast<unsigned>((elems + kThreads - 1) / kThreads); }
 
 }  // namespace
@@ -119,22 +103,6 @@ void apply_gelu(DType dtype, const void* pre, void* d, int64_t elems, cudaStream
 
 void apply_gelu_slope(DType dtype, const void* pre, void* d, int64_t elems, cudaStream_t queue) {
   launch_gelu_pass<true>(dtype, pre, d, elems, queue);
-}
-
-void fill_noise(DType dtype, void* x, int64_t elems, cudaStream_t queue) {
-  const auto launch = [&]<typename Bits>(NoiseBits<Bits> bits) {
-    noise_pass<<<blocks_over(elems), kThreads, 0, queue>>>(static_cast<Bits*>(x), elems, bits);
-  };
-  // The sign, the lowest two bits of the exponent and the mantissa are random.
-  switch (dtype) {
-    case DType::F32: launch(NoiseBits<uint32_t>{0x81ffffff, 0x3e000000}); break;
-    case DType::BF16: launch(NoiseBits<uint16_t>{0x81ff, 0x3e00}); break;
-    case DType::F16: launch(NoiseBits<uint16_t>{0x8fff, 0x3000}); break;
-    case DType::F8E4M3: launch(NoiseBits<uint8_t>{0x9f, 0x20}); break;
-    case DType::F8E5M2: launch(NoiseBits<uint8_t>{0x8f, 0x30}); break;
-    default: TANDEM_CHECK(false, "no noise of {}", dtype_name(dtype));
-  }
-  check_launch("noise_pass");
 }
 
 void add_vector(const float* x, float* acc, int64_t elems, cudaStream_t queue) {

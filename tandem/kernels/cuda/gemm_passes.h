@@ -1,6 +1,5 @@
 // The epilogues of a product as passes of their own, before or after it: for the shapes and types that the
-// library has no such epilogue for, and where its product is so much faster without that the pass pays. And
-// what products are timed over.
+// library has no such epilogue for, and where its product is so much faster without that the pass pays.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,9 +16,6 @@ void spread_bias(DType dtype, const void* bias, void* d, int64_t rows, int64_t c
 void apply_gelu(DType dtype, const void* pre, void* d, int64_t elems, cudaStream_t queue);
 // d *= gelu'(pre).
 void apply_gelu_slope(DType dtype, const void* pre, void* d, int64_t elems, cudaStream_t queue);
-// Values of both signs, from 1/8 to 2 in size, that repeat nowhere near: what operands hold while products
-// are timed.
-void fill_noise(DType dtype, void* x, int64_t elems, cudaStream_t queue);
 // acc += x.
 void add_vector(const float* x, float* acc, int64_t elems, cudaStream_t queue);
 

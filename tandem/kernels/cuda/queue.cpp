@@ -32,9 +32,11 @@ Event::~Event() {
   if (event_ != nullptr) cudaEventDestroy(event_);
 }
 Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-void Event::record(cudaStream_t queue) const { check(cudaEventRecord(event_, queue), "cudaEventRecord"); }
-void Event::hold(cudaStream_t queue) const {
-  check(cudaStreamWaitEvent(queue, event_, 0), "cudaStreamWaitEvent");
+void Event::record(const Queue& queue) const {
+  check(cudaEventRecord(event_, queue.get()), "cudaEventRecord");
+}
+void Event::hold(const Queue& queue) const {
+  check(cudaStreamWaitEvent(queue.get(), event_, 0), "cudaStreamWaitEvent");
 }
 void Event::wait() const { check(cudaEventSynchronize(event_), "a command failed on the GPU"); }
 bool Event::done() const { return is_done(cudaEventQuery(event_)); }

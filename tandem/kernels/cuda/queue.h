@@ -30,10 +30,8 @@ class Event {
   ~Event();
   Event(Event&& other) noexcept;
   Event& operator=(Event&&) = delete;
-  void record(cudaStream_t queue) const;
-  void record(const Queue& queue) const { record(queue.get()); }
-  void hold(cudaStream_t queue) const;  // what comes later in `queue` waits for this
-  void hold(const Queue& queue) const { hold(queue.get()); }
+  void record(const Queue& queue) const;
+  void hold(const Queue& queue) const;  // what comes later in `queue` waits for this
   void wait() const;
   bool done() const;                               // also where it was never recorded
   double seconds_since(const Event& start) const;  // both timed, and over
