@@ -44,18 +44,18 @@ def unit_elems(model, data):
             for name, params in unit_params(model)}
 
 
-def model_state(strategy, params, data, precision, accumulates):
+def model_state(strategy, params, data, precision, once=False):
     """Bytes of weights, master weights, gradients and moments on a rank of the data axis, of `params` elements."""
     weights = storage_bytes(precision)
     optimizer = MASTERS[precision] + 2 * WIDE
     part = params / data
-    # Passes that add up keep the sum of a part apart from the buffer that each pass fills.
-    whole_gradients = params * WIDE + (part * WIDE if accumulates else 0)
-    return {
-        "ddp": params * (weights + optimizer) + whole_gradients,
-        "zero1": params * weights + part * optimizer + whole_gradients,
-        "zero2": params * weights + part * (optimizer + WIDE),
-        "fsdp": part * (weights + optimizer + WIDE),
+    # Each pass leaves the sum of a part; what is reduced once a step adds up whole.
+    gradients = (params if once else part) * WIDE
+    return gradients + {
+        "ddp": params * (weights + optimizer),
+        "zero1": params * weights + part * optimizer,
+        "zero2": params * weights + part * optimizer,
+        "fsdp": part * (weights + optimizer),
     }[strategy]
 
 
