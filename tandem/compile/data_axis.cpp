@@ -174,14 +174,9 @@ class DataAxis {
     Graph& graph = rewrite_.graph();
     const Attrs attrs{{"dtype", std::string(dtype_name(DType::F32))},
                       {"shape", shape_attr(Shape({unit.elems}))}};
-    switch (gradient_home(layout_, options_.sharding)) {
-      case GradientHome::Whole: return gradients_leaf(graph, unit);
-      case GradientHome::WholeAndPart:
-        if (options_.once) return gradients_leaf(graph, unit);  // the update leaves zeros
-        return append(graph, Op::Zeros, {gradients_leaf(graph, unit)}, attrs, unit.block, Phase::Backward);
-      case GradientHome::Part: return append(graph, Op::Zeros, {}, attrs, unit.block, Phase::Backward);
-    }
-    return {};
+    if (keeps_whole_gradients(layout_, options_))
+      return gradients_leaf(graph, unit);  // the update leaves zeros
+    return append(graph, Op::Zeros, {}, attrs, unit.block, Phase::Backward);
   }
 
   void follow_gradients(int32_t id) {
@@ -210,10 +205,9 @@ class DataAxis {
     for (const auto& [param, value] : state_[u].finals) inputs.push_back(rewrite_.at(value));
     const Value joined = append(graph, Op::Join, inputs, {}, unit.block, Phase::Backward);
     if (layout_.ranks() == 1 || !reduces_) return;
-    const bool in_place = reduces_in_place(layout_, options_);
-    const Value dst = in_place ? view(graph, joined, layout_.own(unit).begin, Shape({layout_.part(unit)}),
-                                      unit.block, Phase::Backward)
-                               : gradient_part_leaf(graph, layout_, unit);
+    const Value dst = options_.once ? view(graph, joined, layout_.own(unit).begin,
+                                           Shape({layout_.part(unit)}), unit.block, Phase::Backward)
+                                    : gradient_part_leaf(graph, layout_, unit);
     const Attrs narrow{{"dtype", std::string(dtype_name(options_.reduce))}};
     const Value sent = options_.reduce == DType::F32
                            ? joined
@@ -245,16 +239,15 @@ Sharding sharding_of(Strategy strategy) {
     case Strategy::Single:
     case Strategy::Dp:
     case Strategy::Ddp: return {};
-    case Strategy::Zero1: return {.optimizer = true};
-    case Strategy::Zero2: return {.optimizer = true, .gradients = true};
-    case Strategy::Fsdp: return {.optimizer = true, .gradients = true, .weights = true};
+    case Strategy::Zero1:
+    case Strategy::Zero2: return {.optimizer = true};
+    case Strategy::Fsdp: return {.optimizer = true, .weights = true};
   }
   return {};
 }
 
-GradientHome gradient_home(const UnitLayout& layout, const Sharding& sharding) {
-  if (layout.ranks() == 1) return GradientHome::Whole;
-  return sharding.gradients ? GradientHome::Part : GradientHome::WholeAndPart;
+bool keeps_whole_gradients(const UnitLayout& layout, const DataAxisOptions& options) {
+  return layout.ranks() == 1 || options.once;
 }
 
 Value weights_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit, const DataAxisOptions& options) {
@@ -274,11 +267,6 @@ Value gradient_part_leaf(Graph& graph, const UnitLayout& layout, const Unit& uni
 
 Value view(Graph& graph, Value flat, int64_t begin, const Shape& shape, int32_t block, Phase phase) {
   return append(graph, Op::View, {flat}, {{"begin", begin}, {"shape", shape_attr(shape)}}, block, phase);
-}
-
-bool reduces_in_place(const UnitLayout& layout, const DataAxisOptions& options) {
-  return gradient_home(layout, options.sharding) == GradientHome::WholeAndPart &&
-         (!options.accumulates || options.once);
 }
 
 Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options, bool reduces) {

@@ -3,7 +3,7 @@
 // Changes: parameters become views of their unit's flat buffer. Where weights are sharded (fsdp), that buffer
 //   is gathered before each use, one unit ahead, in forward and again in backward, and dies after the last.
 //   Gradient accumulators become views of a flat buffer too; once a unit's last gradient is written, the
-//   buffer is reduce-scattered, and backward goes on with the next unit meanwhile.
+//   buffer is reduce-scattered and dies, and backward goes on with the next unit meanwhile.
 // Keeps: what is computed, and its order. Every strategy reduces the same buffers in the same order, so that
 //   ddp, zero1, zero2 and fsdp give the same bits.
 // Needs before: differentiate, recompute. Needs after: fuse, schedule.
@@ -15,10 +15,9 @@
 
 namespace tandem {
 
-// What the ranks of the data axis keep only a part of.
+// What the ranks of the data axis keep only a part of, besides their gradients (keeps_whole_gradients).
 struct Sharding {
   bool optimizer = false;
-  bool gradients = false;
   bool weights = false;
 };
 Sharding sharding_of(Strategy strategy);
@@ -37,18 +36,12 @@ struct DataAxisOptions {
 Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options,
                  bool reduces = true);
 
+// Whether passes add to a persistent buffer of the unit's size: on one rank of the axis, or where only the
+// last pass reduces, in place. Else each pass fills a buffer that is gone once it was reduced into this
+// rank's part, which alone is kept, whatever the strategy.
+bool keeps_whole_gradients(const UnitLayout& layout, const DataAxisOptions& options);
+
 // Leaves of a unit, alike in the pass, the update and evaluation.
-enum class GradientHome {
-  Whole,         // a persistent buffer of the unit's size, which passes add to: one rank on the axis
-  WholeAndPart,  // a buffer of the unit's size for each pass (or step), reduced into this rank's part: ddp,
-                 // zero1
-  Part,          // only the part is kept: zero2, fsdp
-};
-GradientHome gradient_home(const UnitLayout& layout, const Sharding& sharding);
-
-// Whether the sum lies in this rank's part of the whole buffer itself: nothing is added to it later.
-bool reduces_in_place(const UnitLayout& layout, const DataAxisOptions& options);
-
 Value weights_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit, const DataAxisOptions& options);
 Value gradients_leaf(Graph& graph, const Unit& unit);                                // the whole unit
 Value gradient_part_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit);  // this rank's part

@@ -31,7 +31,7 @@ Graph shard_linear(const DataAxisOptions& options) {
   return graph;
 }
 
-TEST(DataAxis, DdpReducesAUnitIntoThisRanksPartOfItsOwnBuffer) {
+TEST(DataAxis, DdpReducesAPassIntoThisRanksPart) {
   EXPECT_EQ(print(shard_linear({.sharding = sharding_of(Strategy::Ddp)})),
             R"(%0 = state "weights:first" {category="weights", init="zeros"} : f32[64]
 %1 = view(%0) {begin=0, shape="8,4"} : f32[8,4]
@@ -41,17 +41,27 @@ TEST(DataAxis, DdpReducesAUnitIntoThisRanksPartOfItsOwnBuffer) {
 %5 = matmul(%3, %1, %2) {trans_a=0, trans_b=1} : f32[6,8]
 %6 = input "scale" backward : f32[1]
 %7, %8 = cross_entropy_grad(%5, %4, %6) backward : f32[6,8], f64[2]
-%9 = state "grads:first" {category="gradients", init="zeros"} : f32[64]
-%10 = zeros(%9) {dtype="f32", shape="64"} backward : f32[64]
-%11 = view(%10) {begin=32, shape="8"} backward : f32[8]
-%12 = bias_grad(%11, %7) backward : f32[8]
-%13 = view(%10) {begin=0, shape="8,4"} backward : f32[8,4]
-%14 = matmul_acc(%13, %7, %3) {trans_a=1, trans_b=0} backward : f32[8,4]
-%15 = join(%10, %14, %12) backward : f32[64]
-%16 = view(%15) {begin=32, shape="32"} backward : f32[32]
-%17 = reduce_scatter(%15, %16) {accumulate=0, axis="data", size=2} backward : f32[32]
+%9 = zeros() {dtype="f32", shape="64"} backward : f32[64]
+%10 = view(%9) {begin=32, shape="8"} backward : f32[8]
+%11 = bias_grad(%10, %7) backward : f32[8]
+%12 = view(%9) {begin=0, shape="8,4"} backward : f32[8,4]
+%13 = matmul_acc(%12, %7, %3) {trans_a=1, trans_b=0} backward : f32[8,4]
+%14 = join(%9, %13, %11) backward : f32[64]
+%15 = state "grads_part:first" {category="gradients", init="zeros"} : f32[32]
+%16 = reduce_scatter(%14, %15) {accumulate=0, axis="data", size=2} backward : f32[32]
 output "stats" %8
 )");
+}
+
+TEST(DataAxis, TheLastPassOfAStepReducesWhatAllHaveAddedUpInPlace) {
+  const std::string text =
+      print(shard_linear({.sharding = sharding_of(Strategy::Zero1), .accumulates = true, .once = true}));
+  for (const char* line :
+       {"%9 = state \"grads:first\" {category=\"gradients\", init=\"zeros\"} : f32[64]\n",
+        "%14 = join(%9, %13, %11) backward : f32[64]\n",
+        "%15 = view(%14) {begin=32, shape=\"32\"} backward : f32[32]\n",
+        "%16 = reduce_scatter(%14, %15) {accumulate=0, axis=\"data\", size=2} backward : f32[32]\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
 TEST(DataAxis, FsdpGathersBeforeUseAndKeepsOnlyAPartOfTheGradient) {
@@ -127,6 +137,23 @@ TEST(UpdateGraph, ZeroUpdatesItsPartAndGathersTheWeights) {
     int64_t whole = 0;
     for (const Unit& unit : layout.units()) whole += unit.elems;
     EXPECT_EQ(strategy == Strategy::Ddp ? whole : whole / 2, moments);
+  }
+}
+
+TEST(UpdateGraph, DdpGathersGradientsOneUnitAhead) {
+  const std::vector<Graph> graphs = {gpt2(3)};
+  const UnitLayout layout(graphs, kSecondOfTwo);
+  UpdateOptions options;
+  for (const Node& node : graphs[0].nodes()) {
+    if (node.op == Op::Param) options.slots.push_back(node.name);
+  }
+  const Graph update = build_update(layout, {.sharding = sharding_of(Strategy::Ddp)}, options);
+  const std::vector<int32_t> gathers = nodes_of(update, Op::AllGather, Phase::Update);
+  const std::vector<int32_t> updates = nodes_of(update, Op::AdamW, Phase::Update);
+  ASSERT_EQ(gathers.size(), updates.size());
+  for (size_t u = 0; u + 2 < gathers.size(); ++u) {
+    EXPECT_LT(gathers[u + 1], updates[u]);
+    EXPECT_GT(gathers[u + 2], updates[u]);  // two units of gradients stand whole, not all of them
   }
 }
 

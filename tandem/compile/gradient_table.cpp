@@ -93,7 +93,10 @@ void matmul_grad(Context& c, int32_t id) {
   } else if (c.wants(b)) {
     c.add(b, c.emit(Op::Matmul, {left, right}, flags(1, 0)));
   }
-  if (c.wants(a)) c.add(a, c.emit(Op::Matmul, {dy, b}, flags(0, trans_b ? 0 : 1)));
+  if (!c.wants(a)) return;
+  Attrs attrs = flags(0, trans_b ? 0 : 1);
+  if (node_of(c, id).attrs.integer_or("wide_grad", 0) != 0) attrs.set("wide", int64_t{1});
+  c.add(a, c.emit(Op::Matmul, {dy, b}, attrs));
 }
 
 void conv2d_grad(Context& c, int32_t id) {
@@ -230,7 +233,10 @@ GradientRule gradient_rule(Op op) {
     case Op::AllGather:
       return [](Context& c, int32_t id) {
         Attrs attrs = node_of(c, id).attrs;
+        const DType dtype = c.graph().type(input(c, id)).dtype;
         attrs.set("accumulate", int64_t{0});
+        if (c.graph().type(c.grad({id, 0})).dtype != dtype)
+          attrs.set("dtype", std::string(dtype_name(dtype)));
         c.add(input(c, id), c.emit(Op::ReduceScatter, {c.grad({id, 0})}, attrs));
       };
     case Op::ReduceScatter:

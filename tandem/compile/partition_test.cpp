@@ -6,6 +6,7 @@
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/fuse.h"
 #include "tandem/compile/inference.h"
+#include "tandem/compile/precision.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/ir/text.h"
 #include "tandem/ir/verify.h"
@@ -151,6 +152,34 @@ TEST(Partition, MeetsItsGradientInTheOtherCollective) {
   EXPECT_NE(text.find("vocab_loss_grad(%22, %1, %24, %25) {first=3, size=2}"), std::string::npos) << text;
   EXPECT_NE(text.find("{first=3} backward"), std::string::npos) << text;
   EXPECT_EQ(count(graph, Op::VocabLoss, Phase::Forward), 0);
+}
+
+TEST(Partition, PartialSumsAreRoundedOnceTheyAreAddedUp) {
+  const Graph forward = partition_tensor(half_block(), place(2, 1));
+  const Graph graph = differentiate(apply_precision(forward, {.storage = DType::BF16}));
+  verify(graph, "differentiate");
+  const std::string text = print(graph);
+  for (const char* line : {
+           "%16 = matmul(%14, %15) {trans_a=0, trans_b=1, wide=1} block 0 : f32[1,4,2]\n",
+           "%18 = reduce_scatter(%17) {accumulate=0, axis=\"tensor\", dtype=\"bf16\", size=2} block 0 : "
+           "bf16[2,2]\n",
+           "%13 = matmul(%12, %9, %10) {trans_a=0, trans_b=1, wide_grad=1} block 0 : bf16[1,4,4]\n",
+           // Of one rank's row and zeros: exact in any type.
+           "%5 = reduce_scatter(%4) {accumulate=0, axis=\"tensor\", size=2} : bf16[2,2]\n",
+       })
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  int wide = 0;
+  for (const Node& node : graph.nodes()) {
+    if (node.phase != Phase::Backward) continue;
+    if (node.op == Op::Matmul) wide += node.outputs[0].dtype == DType::F32 ? 1 : 0;
+    if (node.op != Op::ReduceScatter) continue;
+    EXPECT_EQ(graph.type(node.inputs[0]).dtype, DType::F32);
+    EXPECT_EQ(node.outputs[0].dtype, DType::BF16);
+  }
+  EXPECT_EQ(wide, 2) << "gradients of what the linear and the head have gathered";
+
+  const PrecisionPolicy stored{.storage = DType::BF16, .partial = DType::BF16};
+  EXPECT_EQ(print(differentiate(apply_precision(forward, stored))).find("wide"), std::string::npos);
 }
 
 TEST(Partition, FusesOnLocalRowsButNeverChunksTheSplitLoss) {

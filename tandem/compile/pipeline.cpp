@@ -86,10 +86,15 @@ UnitLayout layout_units(const Graph& forward, const std::vector<Graph>& typed,
   return UnitLayout(typed, at, &widest);
 }
 
+// Where only the last pass of a step reduces gradients, there are two kinds of passes.
+bool has_last_pass(const ParallelOptions& parallel) {
+  return parallel.reduce_once && parallel.micro_batches > 1 && parallel.at.shape.data > 1;
+}
+
 DataAxisOptions data_options(const ParallelOptions& parallel) {
   return {.sharding = sharding_of(parallel.strategy),
           .accumulates = parallel.micro_batches > 1,
-          .once = parallel.reduce_once,
+          .once = has_last_pass(parallel),
           .reduce = parallel.reduce,
           .in_pipeline = parallel.at.shape.pipeline > 1,
           .offload_weights = parallel.offload_weights,
@@ -292,11 +297,6 @@ int64_t count_params(const Graph& graph) {
   int64_t count = 0;
   for (const Node& node : graph.nodes()) count += node.op == Op::Param ? node.outputs[0].shape.elems() : 0;
   return count;
-}
-
-// Where only the last pass of a step reduces gradients, there are two kinds of passes.
-bool has_last_pass(const ParallelOptions& parallel) {
-  return parallel.reduce_once && parallel.micro_batches > 1 && parallel.at.shape.data > 1;
 }
 
 CompiledStep assemble(const PassRunner& passes, const Draft& draft, const CompileOptions& options) {

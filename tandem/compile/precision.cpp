@@ -17,7 +17,29 @@ PrecisionPolicy precision_policy(Precision precision) {
   return {};
 }
 
-Graph apply_precision(const Graph& forward, const PrecisionPolicy& policy) {
+namespace {
+
+// What a value is another shape of.
+Value reshaped_from(const Graph& graph, Value value) {
+  while (graph.node(value.node).op == Op::Reshape) value = graph.node(value.node).inputs[0];
+  return value;
+}
+
+// An embedding's partial sums stay narrow: of one row and zeros, they are exact.
+Graph widen_partial_sums(Graph graph, DType storage) {
+  for (int32_t id = 0; id < graph.num_nodes(); ++id) {
+    Node& node = graph.node(id);
+    if (node.op != Op::ReduceScatter && node.op != Op::Matmul) continue;
+    Node& source = graph.node(reshaped_from(graph, node.inputs[0]).node);
+    if (node.op == Op::Matmul && source.op == Op::AllGather) node.attrs.set("wide_grad", int64_t{1});
+    if (node.op != Op::ReduceScatter || source.op != Op::Matmul) continue;
+    source.attrs.set("wide", int64_t{1});
+    node.attrs.set("dtype", std::string(dtype_name(storage)));
+  }
+  return graph;
+}
+
+Graph store(const Graph& forward, const PrecisionPolicy& policy) {
   Rewrite rewrite(forward);
   for (int32_t id = 0; id < forward.num_nodes(); ++id) {
     const Node& node = forward.node(id);
@@ -35,6 +57,13 @@ Graph apply_precision(const Graph& forward, const PrecisionPolicy& policy) {
     }
   }
   return rewrite.finish();
+}
+
+}  // namespace
+
+Graph apply_precision(const Graph& forward, const PrecisionPolicy& policy) {
+  const bool widens = is_half(policy.storage) && policy.partial == DType::F32;
+  return store(widens ? widen_partial_sums(forward, policy.storage) : forward, policy);
 }
 
 }  // namespace tandem

@@ -134,18 +134,21 @@ class UnitUpdate {
     builder_.finish_norm(layout_.position().shape.world());
     for (const Node& state : options_.running) average(state);
     // Gathers run beside the optimizer: the next unit's starts before the last one's are used.
-    for (size_t u = 0; u < layout_.units().size(); ++u) spread_gradients(layout_.units()[u], gradients_[u]);
-    for (size_t u = 0; u < layout_.units().size(); ++u) update(layout_.units()[u], gradients_[u]);
+    spread_gradients(0);
+    for (size_t u = 0; u < layout_.units().size(); ++u) {
+      spread_gradients(u + 1);
+      update(layout_.units()[u], gradients_[u]);
+    }
     builder_.finish_scaler();
     return std::move(graph_);
   }
 
  private:
   struct UnitGradients {
-    Value flat;             // holds `range` of the unit, summed over the data axis
-    Range range;            // this rank's part, or the whole
-    Value whole;            // the unit's buffer for ddp, where the sum is to be gathered
-    bool in_whole = false;  // `flat` is a view of `whole`
+    Value flat;        // holds `range` of the unit, summed over the data axis
+    Range range;       // this rank's part, or the whole
+    Value whole;       // the unit's buffer, where `flat` is a view of it
+    bool kept = true;  // `flat` is there from step to step
   };
 
   // Always a view, of everything too: it is written apart from the buffer, and joined with it.
@@ -155,16 +158,12 @@ class UnitUpdate {
 
   UnitGradients reduced(const Unit& unit) {
     UnitGradients g;
-    const GradientHome home = gradient_home(layout_, data_.sharding);
-    if (home == GradientHome::Whole) {
-      g.flat = gradients_leaf(graph_, unit);
-      g.range = layout_.whole(unit);
+    g.range = layout_.own(unit);
+    if (keeps_whole_gradients(layout_, data_)) {
+      g.whole = gradients_leaf(graph_, unit);
+      g.flat = part_view(g.whole, layout_.whole(unit), g.range, unit.block);
     } else {
-      g.range = layout_.own(unit);
-      if (home == GradientHome::WholeAndPart) g.whole = gradients_leaf(graph_, unit);
-      g.in_whole = reduces_in_place(layout_, data_);
-      g.flat = g.in_whole ? part_view(g.whole, layout_.whole(unit), g.range, unit.block)
-                          : gradient_part_leaf(graph_, layout_, unit);
+      g.flat = gradient_part_leaf(graph_, layout_, unit);
     }
     g.flat = sum_over_tensor(unit, g);
     g.flat = sum_tied(unit, g);
@@ -227,7 +226,7 @@ class UnitUpdate {
   }
 
   void count_pieces(const Unit& unit, const UnitGradients& g) {
-    for (const ParamPiece& piece : pieces_in(unit, layout_.ranks() == 1 ? g.range : layout_.own(unit))) {
+    for (const ParamPiece& piece : pieces_in(unit, g.range)) {
       const bool elsewhere =
           (piece.param->tensor_sum && layout_.position().tensor != 0) || piece.param->tied == "last";
       if (!elsewhere) builder_.count(piece.param->name, part_view(g.flat, g.range, piece.range, unit.block));
@@ -235,11 +234,16 @@ class UnitUpdate {
   }
 
   // Where every rank updates all weights, each needs the whole sum.
-  void spread_gradients(const Unit& unit, UnitGradients& g) {
-    if (data_.sharding.optimizer || layout_.ranks() == 1) return;
-    const Value whole = builder_.emit(Op::AllGather, {g.flat, g.whole},
+  void spread_gradients(size_t u) {
+    if (u == gradients_.size() || data_.sharding.optimizer || layout_.ranks() == 1) return;
+    const Unit& unit = layout_.units()[u];
+    UnitGradients& g = gradients_[u];
+    std::vector<Value> inputs = {g.flat};
+    if (g.whole.valid()) inputs.push_back(g.whole);
+    const Value whole = builder_.emit(Op::AllGather, inputs,
                                       {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}}, unit.block);
-    if (!g.in_whole) builder_.clear(g.flat, unit.block);
+    if (!g.whole.valid() && data_.accumulates) builder_.clear(g.flat, unit.block);
+    g.kept = g.whole.valid();
     g.flat = whole;
     g.range = layout_.whole(unit);
   }
@@ -283,7 +287,7 @@ class UnitUpdate {
     const bool weights_move = offload && !data_.offload_weights;
     const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
     const Value grad = offload ? to_host(g.flat, unit) : g.flat;
-    if (offload) builder_.clear(g.flat, unit.block);
+    if (offload && g.kept) builder_.clear(g.flat, unit.block);
 
     std::vector<UpdateBuilder::Group> groups;
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
@@ -302,7 +306,7 @@ class UnitUpdate {
     }
     Value result = builder_.emit(Op::Join, parts, {}, unit.block);
     if (weights_move) result = builder_.emit(Op::Copy, {result, own_weights}, {{"to", "device"}}, unit.block);
-    if (data_.once && g.in_whole && data_.sharding.optimizer) clear_others(unit, g);
+    if (data_.once && data_.sharding.optimizer) clear_others(unit, g);
     if (data_.sharding.optimizer && !data_.sharding.weights && layout_.ranks() > 1) {
       builder_.emit(Op::AllGather, {result, weights}, {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}},
                     unit.block);

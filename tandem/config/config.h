@@ -18,6 +18,7 @@ enum class OptimizerKind { AdamW, Sgd };
 enum class ScheduleKind { Cosine, Linear, Constant };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
 enum class ReduceType { Fp32, Bf16 };
+enum class PartialSums { Fp32, Stored };
 enum class GeluOutput { Kept, Again };
 enum class GradientSync { Pass, Step };
 enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
@@ -104,7 +105,8 @@ struct ParallelConfig {
   int64_t chunks = 1;                      // parts of the model a pipeline rank holds; interleaved: 2 or more
   GradientSync sync = GradientSync::Pass;  // when gradients are reduced
   ReduceType reduce = ReduceType::Fp32;    // how gradients travel; they are summed in fp32
-  double timeout = 300;                    // seconds a collective may wait for its peers
+  PartialSums partial = PartialSums::Fp32;  // how those of the tensor axis travel; likewise
+  double timeout = 300;                     // seconds a collective may wait for its peers
   bool operator==(const ParallelConfig&) const = default;
 };
 

@@ -16,6 +16,7 @@ inline constexpr std::string_view kScheduleNames[] = {"cosine", "linear", "const
 inline constexpr std::string_view kStrategyNames[] = {"single", "dp", "ddp", "zero1", "zero2", "fsdp"};
 inline constexpr std::string_view kGradientSyncNames[] = {"pass", "step"};
 inline constexpr std::string_view kReduceTypeNames[] = {"fp32", "bf16"};
+inline constexpr std::string_view kPartialSumsNames[] = {"fp32", "stored"};
 inline constexpr std::string_view kGeluOutputNames[] = {"kept", "again"};
 inline constexpr std::string_view kPipelineScheduleNames[] = {"gpipe", "1f1b", "interleaved"};
 inline constexpr std::string_view kPrecisionNames[] = {"fp32", "bf16", "fp16", "fp8"};
@@ -31,6 +32,7 @@ constexpr Names names_of(ScheduleKind) { return kScheduleNames; }
 constexpr Names names_of(Strategy) { return kStrategyNames; }
 constexpr Names names_of(GradientSync) { return kGradientSyncNames; }
 constexpr Names names_of(ReduceType) { return kReduceTypeNames; }
+constexpr Names names_of(PartialSums) { return kPartialSumsNames; }
 constexpr Names names_of(GeluOutput) { return kGeluOutputNames; }
 constexpr Names names_of(PipelineSchedule) { return kPipelineScheduleNames; }
 constexpr Names names_of(Precision) { return kPrecisionNames; }

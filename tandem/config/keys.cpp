@@ -108,6 +108,9 @@ std::vector<Key> make_keys() {
       KEY(parallel.sync, any(),
           "reduce gradients after every pass, or once a step (ddp, zero1: less traffic)"),
       KEY(parallel.reduce, any(), "type in which gradients travel between ranks; sums are made in fp32"),
+      KEY(parallel.partial, any(),
+          "type in which partial sums of activations travel on the tensor axis: fp32, or as activations are "
+          "stored"),
       KEY(parallel.timeout, positive(), "seconds a rank waits for another before it gives up"),
 
       KEY(precision, any(), "of matrix products and stored activations"),

@@ -11,7 +11,7 @@ namespace {
 
 using Types = std::vector<TensorType>;
 
-// Statistics and loss sums are wider than the tensors they describe.
+// Statistics, loss sums and partial sums are wider than the tensors they are of.
 DType stats_dtype(DType storage) { return storage == DType::F64 ? DType::F64 : DType::F32; }
 
 class Infer {
@@ -226,7 +226,7 @@ class Infer {
     require(dims[0] % attr("size") == 0, "{} ranks do not divide the first dim of {}", attr("size"),
             shape(0));
     dims[0] /= attr("size");
-    return placed({in_[0].dtype, Shape(dims)});
+    return placed({attrs_.has("dtype") ? parse_dtype(attrs_.text("dtype")) : in_[0].dtype, Shape(dims)});
   }
   TensorType placed(const TensorType& result) const {
     if (in_.size() < 2) return result;
@@ -247,8 +247,9 @@ class Infer {
   TensorType matmul() const {
     const auto [m, n] = product(0, 1);
     if (in_.size() > 2) require(in_[2].shape == Shape({n}), "bias {} does not match {} columns", shape(2), n);
-    if (attr("trans_a") != 0) return {in_[0].dtype, Shape({m, n})};
-    return with_last(0, n);
+    TensorType type = attr("trans_a") != 0 ? TensorType{in_[0].dtype, Shape({m, n})} : with_last(0, n);
+    if (attrs_.integer_or("wide", 0) != 0) type.dtype = stats_dtype(type.dtype);
+    return type;
   }
   TensorType window(int64_t size, int64_t channels) const {
     const Shape& x = in_[0].shape;

@@ -19,6 +19,8 @@ enum class Op : uint8_t {
           // {transient: 1}: needed only from the op of `pass` that overwrites it to the end of the step
 
   // --- linear algebra -------------------------------------------------------------------------
+  // With {wide: 1} y is f32 whatever S is: a partial sum, to be rounded once ranks have added theirs up.
+  // {wide_grad: 1} says so of the gradient of a, where every rank has columns of y.
   Matmul,         // a, b [, bias[out]] {trans_a, trans_b} -> y      y = op(a) op(b) + bias, S
   MatmulGelu,     // a, b, bias {trans_a, trans_b} -> act, pre       pre = op(a) op(b) + bias; act = gelu(pre)
   MatmulAcc,      // acc, a, b {trans_a, trans_b} -> acc!            acc += op(a) op(b), acc f32
@@ -139,7 +141,8 @@ enum class Op : uint8_t {
   // --- collectives over the `size` ranks of a mesh `axis`, and copies between memories ---------------
   // Parts are equal cuts of the first dim, one a rank. Given `dst`, the result is written there.
   AllGather,      // x [, dst] {axis, size} -> y (!)             x may be this rank's part of dst
-  ReduceScatter,  // x [, dst] {axis, size, accumulate} -> y (!)  dst may be this rank's part of x
+  ReduceScatter,  // x [, dst] {axis, size, accumulate, dtype} -> y (!)  dst may be this rank's part of x;
+                  // {dtype}, if there, is what the sum is rounded to
   AllReduce,      // x {axis, size} -> x!
   Send,           // x {axis, peer} -> x!                        peer: place on the axis
   Recv,           // {axis, peer, dtype, shape} -> y

@@ -34,6 +34,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
     options.precision.loss_scale_window = config.train.loss_scale_window;
   if (options.precision.fp8 && !backend.has_fp8)
     throw ConfigError("precision: fp8 needs a GPU of compute capability 8.9 or newer; use bf16");
+  if (config.parallel.partial == PartialSums::Stored) options.precision.partial = options.precision.storage;
   if (config.memory.gradients == ReduceType::Bf16) options.precision.block_gradients = DType::BF16;
   options.optimizer = config.train.optimizer;
   options.recompute = config.memory.recompute;

@@ -64,11 +64,13 @@ class SentBytes(RanksTest):
         self.assertAlmostEqual(3, sent / (everything * 4 * (data - 1) / data), delta=0.002)
 
     def test_tensor_axis(self):
-        for model, precision, tensor in ((GPT2, "fp32", 2), (LLAMA, "bf16", 4), (GPT2, "bf16", 4)):
-            with self.subTest(model=model["family"], precision=precision, tensor=tensor):
-                expected = {"tensor": formulas.sent_on_tensor_axis(model, tensor, precision, 2, BATCH // 2),
-                            "world": formulas.sent_on_world(model, tensor)}
-                self.assertEqual([expected] * tensor, self.sent(training(model, precision, 2, mesh(tensor=tensor))))
+        for model, precision, tensor, partial in ((GPT2, "fp32", 2, "fp32"), (LLAMA, "bf16", 4, "fp32"),
+                                                  (GPT2, "bf16", 4, "fp32"), (LLAMA, "bf16", 2, "stored")):
+            with self.subTest(model=model["family"], precision=precision, tensor=tensor, partial=partial):
+                sent = formulas.sent_on_tensor_axis(model, tensor, precision, 2, BATCH // 2, partial)
+                expected = {"tensor": sent, "world": formulas.sent_on_world(model, tensor)}
+                content = training(model, precision, 2, mesh(tensor=tensor, partial=partial))
+                self.assertEqual([expected] * tensor, self.sent(content))
 
     def test_recomputed_activations_are_gathered_again(self):
         content = training(LLAMA, parallel=mesh(tensor=2))

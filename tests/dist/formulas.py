@@ -46,19 +46,19 @@ def unit_elems(model, data):
             for name, params in unit_params(model)}
 
 
-def model_state(strategy, params, data, precision, accumulates):
+def model_state(strategy, params, data, precision, once=False):
     """Bytes of weights, master weights, gradients, moments and what the loss needs on a rank of the data axis, of
     `params` elements."""
     weights = storage_bytes(precision)
     optimizer = MASTERS[precision] + 2 * WIDE
     part = params / data
-    # Passes that add up keep the sum of a part apart from the buffer that each pass fills.
-    whole_gradients = params * WIDE + (part * WIDE if accumulates else 0)
-    return STATS + SCALER[precision] + {
-        "ddp": params * (weights + optimizer) + whole_gradients,
-        "zero1": params * weights + part * optimizer + whole_gradients,
-        "zero2": params * weights + part * (optimizer + WIDE),
-        "fsdp": part * (weights + optimizer + WIDE),
+    # Each pass leaves the sum of a part; what is reduced once a step adds up whole.
+    gradients = (params if once else part) * WIDE
+    return STATS + SCALER[precision] + gradients + {
+        "ddp": params * (weights + optimizer),
+        "zero1": params * weights + part * optimizer,
+        "zero2": params * weights + part * optimizer,
+        "fsdp": part * (weights + optimizer),
     }[strategy]
 
 
@@ -84,15 +84,18 @@ def sent_on_world(model, world):
     return 2 * (world - 1) * round_up(numbers, world) // world * 8
 
 
-def sent_on_tensor_axis(model, tensor, precision, micro_batch, passes):
+def sent_on_tensor_axis(model, tensor, precision, micro_batch, passes, partial="fp32"):
     """With the rows of the residual stream split: what four all-reduces a block would send, as gathers and scatters."""
     d, rows = model["width"], micro_batch * model["context"]
-    exchange = rows * d * storage_bytes(precision) * (tensor - 1) // tensor
-    around_blocks = 4 * exchange              # embedding and head, forward and backward
+    elems = rows * d * (tensor - 1) // tensor
+    gather = elems * storage_bytes(precision)
+    scatter = elems * WIDE if partial == "fp32" else gather  # of partial sums
+    # Forward and backward of the embedding, whose partial sums are exact as they are, and of the head.
+    around_blocks = 3 * gather + scatter
     loss = (tensor - 1) * rows * 4 * WIDE     # four numbers a row
     norms = 2 if model["family"] == "gpt2" else 1  # gain and bias, or gain
     summed = (2 * model["layers"] + 1) * norms * round_up(d, ALIGNMENT) * WIDE  # each sees its own rows only
-    a_pass = model["layers"] * 8 * exchange + around_blocks + loss
+    a_pass = model["layers"] * 4 * (gather + scatter) + around_blocks + loss
     return passes * a_pass + 2 * summed * (tensor - 1) // tensor
 
 

@@ -222,6 +222,11 @@ class Product {
     return static_cast<Byte*>(base) + (row * args_.ldc + col) * dtype_bytes(args_.c_dtype);
   }
 
+  const void* bias_element(int64_t col) const {
+    if (args_.bias == nullptr) return nullptr;
+    return static_cast<const std::byte*>(args_.bias) + col * dtype_bytes(args_.a.dtype);
+  }
+
   // One register tile. `spare` holds mr x nr sums; `block` is the tile's place among the task's sums.
   void multiply(const Tile& tile, int64_t depth, const std::byte* a, const std::byte* b,
                 const FetchAhead& ahead, float* spare, float* block) const {
@@ -234,7 +239,8 @@ class Product {
                       .c_stride = args_.ldc,
                       .c_dtype = args_.c_dtype,
                       .accumulate = args_.accumulate || !tile.first,
-                      .bias = tile.last ? c_element(args_.bias, 0, tile.col) : nullptr,
+                      .bias = tile.last ? bias_element(tile.col) : nullptr,
+                      .bias_dtype = args_.a.dtype,
                       .pre = tile.last ? c_element(args_.pre, tile.row, tile.col) : nullptr};
     const bool ragged = tile.cols < engine_.nr || (engine_.whole_rows && tile.rows < engine_.mr);
     if (args_.c_dtype == DType::F32 && !ragged) {  // partial sums live in C
@@ -273,6 +279,7 @@ void run(const GemmArgs& args, const GemmEngine& engine, std::span<std::byte> wo
   if (args.m == 0 || args.n == 0) return;
   TANDEM_CHECK(args.k > 0, "matrix product over an empty dimension");
   TANDEM_CHECK(!args.accumulate || (args.bias == nullptr && args.pre == nullptr));
+  TANDEM_CHECK(args.bias == nullptr || args.c_dtype == args.a.dtype || args.c_dtype == DType::F32);
   const GemmShape shape{args.m, args.n, args.k, args.a.dtype, args.b.dtype, args.c_dtype, args.isa};
   const size_t needed = workspace_bytes(shape, engine, num_threads);
   TANDEM_CHECK(workspace.size() >= needed, "workspace of {} bytes, {} needed", workspace.size(), needed);

@@ -34,7 +34,7 @@ struct GemmArgs {
   DType c_dtype = DType::F32;
   int64_t ldc = 0;             // elements between rows of c (and of pre)
   bool accumulate = false;     // c += instead of c =; not together with bias or pre
-  const void* bias = nullptr;  // n values of c's type added to every row, or null
+  const void* bias = nullptr;  // n values of a's type added to every row, or null; c is of that type, or F32
   void* pre = nullptr;         // if set: pre = A B + bias in c's type, and c = gelu(pre as stored)
   Isa isa = selected_isa();
 };

@@ -41,6 +41,7 @@ struct FinishArgs {
   DType c_dtype;
   bool accumulate;   // c += sums
   const void* bias;  // of the tile's first column, or null
+  DType bias_dtype;  // c's, or any where c is F32
   void* pre;         // like c, or null
 };
 

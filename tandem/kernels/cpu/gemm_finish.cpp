@@ -19,8 +19,8 @@ namespace {
 using cpu::FinishArgs;
 
 // One vector of a row; the value that goes to C. `pre` may be null.
-template <typename S>
-HWY_INLINE void finish_vector(FloatTag d, const FinishArgs& args, const float* sums, const S* bias, S* c,
+template <typename S, typename B>
+HWY_INLINE void finish_vector(FloatTag d, const FinishArgs& args, const float* sums, const B* bias, S* c,
                               S* pre) {
   FloatVec value = hn::LoadU(d, sums);
   if (args.accumulate) value = hn::Add(load_float(d, c), value);
@@ -32,13 +32,13 @@ HWY_INLINE void finish_vector(FloatTag d, const FinishArgs& args, const float* s
   store_float(d, value, c);
 }
 
-template <typename S>
+template <typename S, typename B = S>
 void finish_as(const FinishArgs& args) {
   const FloatTag d;
   constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
   const int64_t whole = args.cols / kLanes * kLanes;
   const auto tail_bytes = static_cast<size_t>(args.cols - whole) * sizeof(S);
-  const auto* bias = static_cast<const S*>(args.bias);
+  const auto* bias = static_cast<const B*>(args.bias);
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* sums = args.sums + row * args.sums_stride;
     S* c = static_cast<S*>(args.c) + row * args.c_stride;
@@ -50,9 +50,11 @@ void finish_as(const FinishArgs& args) {
     if (tail_bytes == 0) continue;
     // The last few columns go through copies of a whole vector, so that nothing outside C is touched.
     float sums_tail[kLanes] = {};
-    S bias_tail[kLanes] = {}, c_tail[kLanes] = {}, pre_tail[kLanes] = {};
+    B bias_tail[kLanes] = {};
+    S c_tail[kLanes] = {}, pre_tail[kLanes] = {};
     std::memcpy(sums_tail, sums + whole, static_cast<size_t>(args.cols - whole) * sizeof(float));
-    if (bias != nullptr) std::memcpy(bias_tail, bias + whole, tail_bytes);
+    if (bias != nullptr)
+      std::memcpy(bias_tail, bias + whole, static_cast<size_t>(args.cols - whole) * sizeof(B));
     if (args.accumulate) std::memcpy(c_tail, c + whole, tail_bytes);
     finish_vector(d, args, sums_tail, bias == nullptr ? nullptr : bias_tail, c_tail,
                   pre == nullptr ? nullptr : pre_tail);
@@ -67,6 +69,11 @@ void finish(const FinishArgs& args) {
   switch (args.c_dtype) {
     case DType::BF16: return finish_as<BFloat16>(args);
     case DType::F16: return finish_as<Half>(args);
+    default: break;
+  }
+  switch (args.bias_dtype) {
+    case DType::BF16: return finish_as<float, BFloat16>(args);
+    case DType::F16: return finish_as<float, Half>(args);
     default: return finish_as<float>(args);
   }
 }

@@ -117,7 +117,7 @@ double tolerance(DType dtype) {
 void expect_matches_reference(const Case& t) {
   SCOPED_TRACE(describe(t));
   const Bytes a = random_values(t.m * t.k, t.dtype, 1), b = random_values(t.k * t.n, t.dtype, 2);
-  const Bytes bias = random_values(t.n, t.c_dtype, 3);
+  const Bytes bias = random_values(t.n, t.dtype, 3);
   Result result;
   const GemmArgs args = make_args(t, a, b, bias, result);
   const Bytes before = result.c;
@@ -134,7 +134,7 @@ void expect_matches_reference(const Case& t) {
         sum += product;
         magnitude += std::abs(product);
       }
-      if (t.bias) sum += read(bias.data(), t.c_dtype, j);
+      if (t.bias) sum += read(bias.data(), t.dtype, j);
       const double rounding = 1e-6 * magnitude;  // of fp32 sums
       double expected = sum;
       if (t.gelu) {
@@ -199,9 +199,10 @@ TEST(Gemm, AccumulatesAddsBiasAndAppliesGelu) {
       expect_matches_reference(t);
       t.c_dtype = DType::F32;
       expect_matches_reference(t);
-      t.c_dtype = dtype;
       t.accumulate = false;
       t.bias = true;
+      expect_matches_reference(t);
+      t.c_dtype = dtype;
       expect_matches_reference(t);
       t.gelu = true;
       expect_matches_reference(t);
@@ -266,7 +267,7 @@ TEST(Gemm, ReadsOperandsWithNoContiguousDimension) {
 
 Bytes run_with_threads(const Case& t, int num_threads) {
   const Bytes a = random_values(t.m * t.k, t.dtype, 1), b = random_values(t.k * t.n, t.dtype, 2);
-  const Bytes bias = random_values(t.n, t.c_dtype, 3);
+  const Bytes bias = random_values(t.n, t.dtype, 3);
   Result result;
   const GemmArgs args = make_args(t, a, b, bias, result);
   const Workspace workspace(

@@ -52,11 +52,12 @@ size_t product_workspace(const CallSignature& call, size_t first, int num_thread
   return gemm_workspace({size.m, size.n, size.k, a.dtype, b.dtype, call.out[0].dtype}, num_threads);
 }
 
-// Operands, bias and results all of one storage type.
+// Operands, bias and results all of one storage type, but that a product may be f32.
 bool supports_matmul(const CallSignature& call) {
   const auto same = [&](const TensorType& type) { return type.dtype == call.in[0].dtype; };
+  const bool wide = call.op == Op::Matmul && call.out[0].dtype == DType::F32;
   return is_storage(call.in[0].dtype) && std::all_of(call.in.begin(), call.in.end(), same) &&
-         std::all_of(call.out.begin(), call.out.end(), same);
+         (wide || std::all_of(call.out.begin(), call.out.end(), same));
 }
 bool supports_matmul_acc(const CallSignature& call) {
   const DType acc = call.in[0].dtype, storage = call.in[1].dtype;

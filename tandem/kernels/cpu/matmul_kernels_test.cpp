@@ -54,13 +54,25 @@ TEST(MatmulKernels, GeluGivesActivationAndPreActivation) {
   }
 }
 
+std::vector<BFloat16> half(const std::vector<float>& values) {
+  std::vector<BFloat16> halves;
+  for (float value : values) halves.push_back(to_bfloat16(value));
+  return halves;
+}
+
+TEST(MatmulKernels, AWideProductOfHalfPrecisionOperandsIsNotRounded) {
+  std::vector<BFloat16> x = half({256, 1, 256, 3}), w = half({1, 1, 2, 1, 0, 1}), bias = half({0, 0.5f, 256});
+  std::vector<float> y(6);
+  run_op(Op::Matmul,
+         {{x.data(), {DType::BF16, {2, 2}}},
+          {w.data(), {DType::BF16, {3, 2}}},
+          {bias.data(), {DType::BF16, {3}}}},
+         {tensor(y, {2, 3})}, {{"trans_b", int64_t{1}}, {"wide", int64_t{1}}});
+  EXPECT_EQ(y, (std::vector<float>{257, 513.5f, 257, 259, 515.5f, 259}));  // bf16 has steps of 2 and 4 there
+}
+
 // A weight's gradient: dy is [tokens, out], x is [tokens, in], in bf16, accumulated in fp32.
 TEST(MatmulKernels, AccumulateWeightGradientsOfHalfPrecisionOperands) {
-  const auto half = [](std::vector<float> values) {
-    std::vector<BFloat16> halves;
-    for (float value : values) halves.push_back(to_bfloat16(value));
-    return halves;
-  };
   std::vector<BFloat16> dy = half({1, 2, 3, 4, 5, 6}), x = half({1, 0, 2, 1, 0, 3});
   std::vector<float> dw = {100, 200, 300, 400};
   const TensorArg acc = tensor(dw, {2, 2});

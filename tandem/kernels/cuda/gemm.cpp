@@ -71,12 +71,15 @@ Choices& choices() {
   return table;
 }
 
+// Of GemmEpilogue::Bias.
+DType bias_dtype(const Gemm& gemm) { return is_fp8(gemm.in) ? gemm.out : gemm.in; }
+
 // Its GELU may be computed with few bits: good for 16-bit results, not for f32. The pre-activation's rows
 // must be multiples of 16 bytes.
 bool library_may_have(const Gemm& gemm, const GemmTensors& tensors) {
   switch (gemm.epilogue) {
-    case GemmEpilogue::None:
-    case GemmEpilogue::Bias: return true;
+    case GemmEpilogue::None: return true;
+    case GemmEpilogue::Bias: return bias_dtype(gemm) == gemm.out;
     case GemmEpilogue::GeluBias:
     case GemmEpilogue::GeluGrad: return is_half(gemm.in) && gemm.n % 8 == 0 && alignment_of(tensors) == 16;
     case GemmEpilogue::ColumnSumsOfA: return is_half(gemm.in) && gemm.out == DType::F32;  // as its sums are
@@ -102,7 +105,7 @@ void run_separately(const Gemm& gemm, const GemmTensors& tensors, std::span<std:
                     cudaStream_t queue) {
   const Call alone = product_alone(gemm, tensors);
   if (gemm.epilogue == GemmEpilogue::Bias)
-    spread_bias(gemm.out, tensors.bias, tensors.d, gemm.m, gemm.n, queue);
+    spread_bias(bias_dtype(gemm), tensors.bias, gemm.out, tensors.d, gemm.m, gemm.n, queue);
   gemm_run(alone.gemm, alone.tensors, workspace, queue);
   switch (gemm.epilogue) {
     case GemmEpilogue::None:
@@ -219,6 +222,7 @@ bool gemm_supported(const Gemm& gemm) {
   if (gemm.in != DType::F32 && !is_half(gemm.in)) return false;
   switch (gemm.epilogue) {
     case GemmEpilogue::None: return gemm.out == gemm.in || gemm.out == DType::F32;
+    case GemmEpilogue::Bias: return (gemm.out == gemm.in || gemm.out == DType::F32) && !gemm.accumulate;
     case GemmEpilogue::ColumnSumsOfA: return (gemm.out == gemm.in || gemm.out == DType::F32) && gemm.trans_a;
     default: return gemm.out == gemm.in && !gemm.accumulate;
   }

@@ -40,7 +40,7 @@ struct GemmTensors {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
-  void* bias = nullptr;            // in the type `out`, f32 for ColumnSumsOfA
+  void* bias = nullptr;            // as `in` (`out` with 8-bit operands), f32 for ColumnSumsOfA
   void* aux = nullptr;             // [m, n], in the type `in`
   const float* scale_a = nullptr;  // of 8-bit operands, which are multiplied by it; aligned to 16 bytes
   const float* scale_b = nullptr;
@@ -50,8 +50,8 @@ struct GemmTensors {
 inline constexpr size_t kGemmWorkspace = size_t{64} << 20;
 size_t gemm_workspace(const Gemm& gemm);
 
-// Whether types and epilogue go together: D is of the type `in`, or f32 with None and ColumnSumsOfA. 8-bit
-// operands are both stored along k, in multiples of 16, with None or Bias.
+// Whether types and epilogue go together: D is of the type `in`, or f32 with None, Bias and ColumnSumsOfA.
+// 8-bit operands are both stored along k, in multiples of 16, with None or Bias.
 bool gemm_supported(const Gemm& gemm);
 
 // Chooses the algorithm; overwrites D and what the epilogue writes, and waits for the queue.

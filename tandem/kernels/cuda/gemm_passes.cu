@@ -70,12 +70,12 @@ void launch_gelu_pass(DType dtype, const void* pre, void* d, int64_t elems, cuda
   check_launch("gelu_pass");
 }
 
-template <typename T>
+template <typename B, typename T>
 __global__ void __launch_bounds__(kThreads)
-    spread_bias_pass(const T* bias, T* d, int64_t rows, int64_t cols) {
+    spread_bias_pass(const B* bias, T* d, int64_t rows, int64_t cols) {
   const int64_t col = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (col >= cols) return;
-  const T value = bias[col];
+  const T value = from_float<T>(to_float(bias[col]));
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) d[row * cols + col] = value;
 }
 
@@ -88,11 +88,17 @@ unsigned blocks_over(int64_t elems) { return static_cast<unsigned>((elems + kThr
 
 }  // namespace
 
-void spread_bias(DType dtype, const void* bias, void* d, int64_t rows, int64_t cols, cudaStream_t queue) {
+void spread_bias(DType bias_dtype, const void* bias, DType dtype, void* d, int64_t rows, int64_t cols,
+                 cudaStream_t queue) {
+  TANDEM_CHECK(dtype == bias_dtype || dtype == DType::F32);
   const dim3 grid(blocks_over(cols), static_cast<unsigned>(std::min<int64_t>(rows, 4096)));
-  for_storage(dtype, [&]<typename T>(T*) {
-    spread_bias_pass<<<grid, kThreads, 0, queue>>>(static_cast<const T*>(bias), static_cast<T*>(d), rows,
-                                                   cols);
+  for_storage(bias_dtype, [&]<typename B>(B*) {
+    const auto* from = static_cast<const B*>(bias);
+    if (dtype == DType::F32) {
+      spread_bias_pass<<<grid, kThreads, 0, queue>>>(from, static_cast<float*>(d), rows, cols);
+    } else {
+      spread_bias_pass<<<grid, kThreads, 0, queue>>>(from, static_cast<B*>(d), rows, cols);
+    }
   });
   check_launch("spread_bias_pass");
 }

@@ -10,8 +10,9 @@
 
 namespace tandem::cuda {
 
-// Each row of d[rows, cols] = bias.
-void spread_bias(DType dtype, const void* bias, void* d, int64_t rows, int64_t cols, cudaStream_t queue);
+// Each row of d[rows, cols] = bias. d is of the bias's type, or f32.
+void spread_bias(DType bias_dtype, const void* bias, DType dtype, void* d, int64_t rows, int64_t cols,
+                 cudaStream_t queue);
 // d = gelu(pre).
 void apply_gelu(DType dtype, const void* pre, void* d, int64_t elems, cudaStream_t queue);
 // d *= gelu'(pre).

@@ -87,6 +87,19 @@ TEST(CudaMatmul, AddsABiasToEveryRow) {
   });
 }
 
+TEST(CudaMatmul, AWideProductIsNotRoundedWithABiasOrWithout) {
+  TANDEM_NEEDS_GPU();
+  for_products([](DType storage, const Extents& e) {
+    Attrs attrs = flags(false, true);
+    attrs.set("wide", int64_t{1});
+    const HostTensor a = left(storage, e, false), b = right(storage, e, true);
+    const TensorType wide{DType::F32, {e.m, e.n}};
+    expect_as_reference({Op::Matmul, {a, b}, {wide}, {-1}, attrs}, loss(storage, e.k));
+    expect_as_reference({Op::Matmul, {a, b, random_tensor(storage, {e.n}, 3)}, {wide}, {-1}, attrs},
+                        loss(storage, e.k));
+  });
+}
+
 TEST(CudaMatmul, CollapsesLeadingDims) {
   TANDEM_NEEDS_GPU();
   expect_as_reference({Op::Matmul,
