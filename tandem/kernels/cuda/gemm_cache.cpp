@@ -97,11 +97,10 @@ std::filesystem::path cache_directory() {
 }  // namespace
 
 std::string gemm_key(const Gemm& gemm, int alignment) {
-  return fmt::format(
-      "m={} n={} k={} trans_a={:d} trans_b={:d} in={}{}{} out={} accumulate={:d} epilogue={} align={}",
-      gemm.m, gemm.n, gemm.k, gemm.trans_a, gemm.trans_b, dtype_name(gemm.in), gemm.in_b ? "*" : "",
-      gemm.in_b ? dtype_name(*gemm.in_b) : "", dtype_name(gemm.out), gemm.accumulate,
-      epilogue_name(gemm.epilogue), alignment);
+  return fmt::format("m={} n={} k={} trans_a={:d} trans_b={:d} in={}{}{} out={} epilogue={} align={}", gemm.m,
+                     gemm.n, gemm.k, gemm.trans_a, gemm.trans_b, dtype_name(gemm.in), gemm.in_b ? "*" : "",
+                     gemm.in_b ? dtype_name(*gemm.in_b) : "", dtype_name(gemm.out),
+                     epilogue_name(gemm.epilogue), alignment);
 }
 
 std::filesystem::path gemm_cache_file(std::string_view gpu, int major, int minor, size_t library_version) {

@@ -282,6 +282,8 @@ TEST(Nccl, parts_are_summed_as_the_cpu_sums_them) {
   for (const auto& [from, to] : {std::pair{DType::F32, DType::F32},
                                  {DType::BF16, DType::F32},
                                  {DType::F16, DType::F32},
+                                 {DType::F32, DType::BF16},
+                                 {DType::F32, DType::F16},
                                  {DType::BF16, DType::BF16},
                                  {DType::F16, DType::F16}}) {
     for (const int64_t elems : {int64_t{1}, int64_t{8}, int64_t{999}, int64_t{4096}}) {

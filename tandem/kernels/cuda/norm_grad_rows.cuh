@@ -198,6 +198,11 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
 
+  // A team that had a row less passes its barrier once more: racecheck counts barriers, and takes what comes
+  // after a different number of them for unordered.
+  const auto num_rows = [&](int from) { return from < call.rows ? (call.rows - 1 - from) / step + 1 : 0; };
+  if (num_rows(first) < num_rows(static_cast<int>(blockIdx.x) * teams)) team_sums({0, 0}, scratch[parity]);
+
   // No copy is under way any more. Floats [team][sum][width].
   __syncthreads();
   float* const team_columns = reinterpret_cast<float*>(shared);

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/elements.cuh"
 #include "tandem/kernels/cuda/groups.cuh"
@@ -81,9 +83,12 @@ void sum_parts(const PartSum& sum, cudaStream_t queue) {
   for_storage(sum.part_dtype, [&](auto* type) {
     using Part = std::remove_pointer_t<decltype(type)>;
     if (sum.dst_dtype == DType::F32) return choose<Part, float>(sum, queue);
-    TANDEM_CHECK(sum.dst_dtype == sum.part_dtype, "sum_parts: {} into {}", dtype_name(sum.part_dtype),
-                 dtype_name(sum.dst_dtype));
-    choose<Part, Part>(sum, queue);
+    if (sum.dst_dtype == sum.part_dtype) return choose<Part, Part>(sum, queue);
+    if constexpr (std::is_same_v<Part, float>) {
+      if (sum.dst_dtype == DType::BF16) return choose<float, __nv_bfloat16>(sum, queue);
+      if (sum.dst_dtype == DType::F16) return choose<float, __half>(sum, queue);
+    }
+    TANDEM_CHECK(false, "sum_parts: {} into {}", dtype_name(sum.part_dtype), dtype_name(sum.dst_dtype));
   });
 }
 
