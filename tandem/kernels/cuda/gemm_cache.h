@@ -25,8 +25,8 @@ struct GemmChoice {
   bool operator==(const GemmChoice&) const = default;
 };
 
-// One line's name for a product: "m=768 n=768 k=32768 ...". Whether it is added to D makes no difference: plans
-// that add up a gradient and plans that overwrite it take the same algorithm, and give the same bits.
+// One line's name for a product: "m=768 n=768 k=32768 ...". Whether it is added to D makes no difference:
+// plans that add up a gradient and plans that overwrite it take the same algorithm, and give the same bits.
 std::string gemm_key(const Gemm& gemm, int alignment);
 
 // In $TANDEM_CACHE_DIR, $XDG_CACHE_HOME/tandem or $HOME/.cache/tandem; empty where there is none of them.
