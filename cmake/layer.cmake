@@ -15,19 +15,21 @@ if(TANDEM_TESTS)
 endif()
 
 # tandem_layer(NAME SOURCES a.cpp ... [DEPENDS targets ...] [TESTS a_test.cpp ...] [TEST_DEPENDS targets ...]
-#              [NUMERIC_TESTS])
+#              [NUMERIC_TESTS] [OWN_FLAGS])
 # declares one layer of docs/architecture.md as the static library tandem_NAME (alias tandem::NAME), and its
 # unit tests, which sit beside the sources, as one binary whose cases carry the label "unit". Tests are compiled without
 # optimisation, which would take longer than running them, unless they have long loops of their own: NUMERIC_TESTS.
+# OWN_FLAGS: the layer is compiled with other options than the rest, and reads the headers itself; with those of another
+# target, GCC would take that one's optimisation level for every function after a target pragma, and say nothing.
 function(tandem_layer name)
-  cmake_parse_arguments(ARG "NUMERIC_TESTS" "" "SOURCES;DEPENDS;TESTS;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "NUMERIC_TESTS;OWN_FLAGS" "" "SOURCES;DEPENDS;TESTS;TEST_DEPENDS" ${ARGN})
   add_library(tandem_${name} STATIC ${ARG_SOURCES})
   add_library(tandem::${name} ALIAS tandem_${name})
   target_include_directories(tandem_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
   target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPENDS})
   set_target_properties(tandem_${name} PROPERTIES EXPORT_NAME ${name})
-  if(name STREQUAL base)
-    target_precompile_headers(tandem_base PRIVATE ${TANDEM_HEADERS})
+  if(name STREQUAL base OR ARG_OWN_FLAGS)
+    target_precompile_headers(tandem_${name} PRIVATE ${TANDEM_HEADERS})
   else()
     target_precompile_headers(tandem_${name} REUSE_FROM tandem_base)
   endif()

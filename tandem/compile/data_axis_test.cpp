@@ -147,13 +147,17 @@ TEST(UpdateGraph, DdpGathersGradientsOneUnitAhead) {
   for (const Node& node : graphs[0].nodes()) {
     if (node.op == Op::Param) options.slots.push_back(node.name);
   }
-  const Graph update = build_update(layout, {.sharding = sharding_of(Strategy::Ddp)}, options);
+  const Graph update =
+      build_update(layout, {.sharding = sharding_of(Strategy::Ddp), .accumulates = true}, options);
   const std::vector<int32_t> gathers = nodes_of(update, Op::AllGather, Phase::Update);
   const std::vector<int32_t> updates = nodes_of(update, Op::AdamW, Phase::Update);
   ASSERT_EQ(gathers.size(), updates.size());
   for (size_t u = 0; u + 2 < gathers.size(); ++u) {
     EXPECT_LT(gathers[u + 1], updates[u]);
     EXPECT_GT(gathers[u + 2], updates[u]);  // two units of gradients stand whole, not all of them
+    for (int32_t node = gathers[u + 1]; node < updates[u]; ++node) {
+      EXPECT_NE(update.node(node).op, Op::Zeros) << "waits for the gather, and the update for it";
+    }
   }
 }
 

@@ -145,9 +145,10 @@ class UnitUpdate {
 
  private:
   struct UnitGradients {
-    Value flat;        // holds `range` of the unit, summed over the data axis
-    Range range;       // this rank's part, or the whole
-    Value whole;       // the unit's buffer, where `flat` is a view of it
+    Value flat;   // holds `range` of the unit, summed over the data axis
+    Range range;  // this rank's part, or the whole
+    Value whole;  // the unit's buffer, where `flat` is a view of it
+    Value used;   // what `flat` was gathered from: cleared after the update, which would wait for it before
     bool kept = true;  // `flat` is there from step to step
   };
 
@@ -242,7 +243,7 @@ class UnitUpdate {
     if (g.whole.valid()) inputs.push_back(g.whole);
     const Value whole = builder_.emit(Op::AllGather, inputs,
                                       {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}}, unit.block);
-    if (!g.whole.valid() && data_.accumulates) builder_.clear(g.flat, unit.block);
+    if (!g.whole.valid() && data_.accumulates) g.used = g.flat;
     g.kept = g.whole.valid();
     g.flat = whole;
     g.range = layout_.whole(unit);
@@ -304,6 +305,7 @@ class UnitUpdate {
       for (size_t i = 0; i < groups.size(); ++i)
         parts.push_back({updated.node, static_cast<int32_t>(i * builder_.group_size())});
     }
+    if (g.used.valid()) builder_.clear(g.used, unit.block);
     Value result = builder_.emit(Op::Join, parts, {}, unit.block);
     if (weights_move) result = builder_.emit(Op::Copy, {result, own_weights}, {{"to", "device"}}, unit.block);
     if (data_.once && data_.sharding.optimizer) clear_others(unit, g);

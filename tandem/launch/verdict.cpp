@@ -51,7 +51,9 @@ void report(const RoundEnd& end, const AttemptResult& result, int max_restarts, 
             LogDirectory& logs, Terminal& terminal) {
   if (end.reason.empty()) return;
   const RankEnd* root = root_cause(result.ends);
-  if (root != nullptr && is_final_code(end.code) && end.kind == EndKind::Stop &&
+  // Where another node decided, this one's ranks may have ended of that: then its reason must be told.
+  const bool is_the_reason = root != nullptr && root->signal == 0 && root->exit_code == end.code;
+  if (is_the_reason && is_final_code(end.code) && end.kind == EndKind::Stop &&
       all_alike(*root, result.ends)) {
     const bool shown = shows_rank_0 && result.ends.front().rank == 0;
     if (!shown) terminal.error(root->last_line());

@@ -7,13 +7,11 @@ import sys
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("system", "dist")]
 import tandem_run  # noqa: E402
 
-SKIPPED = 77  # SKIP_RETURN_CODE in tests/CMakeLists.txt
-
 
 def main(run=tandem_run.main):
     program = sys.argv[sys.argv.index("--tandem") + 1]
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     if "cuda not built" in version or "no GPU" in version:
         print(f"skipped: {version}")
-        sys.exit(SKIPPED)
+        sys.exit(tandem_run.SKIPPED)
     run()

@@ -23,7 +23,7 @@ def main():
     args = parser.parse_args()
     if subprocess.run([sys.executable, "-c", PROBE], stderr=subprocess.DEVNULL).returncode != 0:
         print("skipped: python3 has no torch that sees the GPU")
-        sys.exit(gpu.SKIPPED)
+        sys.exit(gpu.tandem_run.SKIPPED)
     with tempfile.TemporaryDirectory() as folder:
         # At the goldens' own rate fp32 and bf16 part by more than the tolerance, on either side.
         subprocess.run([sys.executable, GOLDEN / "make_golden.py", folder, "--device", "cuda", "--steps", str(args.steps),

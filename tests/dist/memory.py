@@ -85,7 +85,7 @@ class ModelState(RanksTest):
                     expected = formulas.model_state(strategy, elems, data, precision)
                     self.assertEqual(expected, state_bytes(plan["planned_bytes"]))
                     if precision == "bf16":
-                        self.assertLessEqual(expected, elems * self.YARDSTICK[strategy](data))
+                        self.assertLessEqual(expected - formulas.STATS, elems * self.YARDSTICK[strategy](data))
 
     def test_passes_that_are_reduced_once_a_step_add_up_whole_gradients(self):
         elems = sum(formulas.unit_elems(LLAMA, 2).values())

@@ -20,7 +20,7 @@ SMALL_BF16_LOSS_BOUND, SMALL_BF16_NORM_BOUND = 5e-4, 2e-2
 ZERO1, ZERO2, FSDP = {"strategy": "zero1"}, {"strategy": "zero2"}, {"strategy": "fsdp"}
 OPTIMIZER, EVERYTHING = {"offload": ["optimizer"]}, {"offload": ["params", "optimizer"]}
 FULL, SELECTIVE = {"recompute": "full"}, {"recompute": "selective"}
-FALLING = {"loss_scale": 2.0**26, "loss_scale_window": 4}
+FALLING = {"loss_scale": 2.0**26, "loss_scale_window": 4, "steps": 30, "eval_every": 10}  # it takes them, on nodes too
 
 
 def num_steps():
@@ -152,7 +152,7 @@ class PipelineAxis(CurveTest):
                    {"pipeline": 2, "schedule": "interleaved", "chunks": 2}, memory=FULL)
 
     def test_fp16_with_a_loss_scale_that_falls_and_grows(self):
-        reference = self.train(training(GPT2, "fp16", 2, **FALLING), "reference")
+        reference = self.train_on_one_node(training(GPT2, "fp16", 2, **FALLING), "reference")
         self.assert_falls_and_grows(reference)
         for parallel in ({"pipeline": 2, "schedule": "gpipe"}, {"pipeline": 2, "schedule": "interleaved", "chunks": 2}):
             with self.subTest(**parallel):
@@ -197,7 +197,7 @@ class TensorAxisAndMixes(CurveTest):
 
     def test_strategies_give_the_same_bits_in_fp16_on_a_mesh_of_all_axes(self):
         axes = {"data": 2, "tensor": 2, "pipeline": 2}
-        reference = self.train(training(LLAMA, "fp16", 2, mesh("ddp", **axes), **FALLING), "ddp")
+        reference = self.train_on_one_node(training(LLAMA, "fp16", 2, mesh("ddp", **axes), **FALLING), "ddp")
         self.assert_falls_and_grows(reference)
         content = training(LLAMA, "fp16", 2, mesh("fsdp", **axes), {**EVERYTHING, **FULL}, **FALLING)
         self.assert_equal_runs(reference, self.train(content, "fsdp"))

@@ -180,10 +180,17 @@ def read_manifest(run, step):
     return json.loads((checkpoint(run, step) / "manifest.json").read_text())
 
 
+SKIPPED = 77  # SKIP_RETURN_CODE in tests/CMakeLists.txt
+
+
 def main():
     global _program
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--tandem", required=True, help="the program under test")
     known, rest = parser.parse_known_args()
     _program = pathlib.Path(known.tandem).resolve()
-    unittest.main(argv=[sys.argv[0], *rest])
+    result = unittest.main(argv=[sys.argv[0], *rest], exit=False).result
+    if result.wasSuccessful() and result.testsRun == 0 and result.skipped:
+        print(f"skipped: {result.skipped[0][1]}")
+        sys.exit(SKIPPED)
+    sys.exit(not result.wasSuccessful())
