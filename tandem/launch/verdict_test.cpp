@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <string>
 
 namespace tandem {
 namespace {
@@ -65,6 +68,33 @@ TEST(Verdict, ARankThatFailedBeforeTheSignalIsNotRestarted) {
   AttemptResult result = result_of({1, 75}, SIGINT);
   result.ends[0].told = false;
   EXPECT_EQ(EndKind::Stop, judge(result, 0, 3).kind);
+}
+
+// What a node says whose two ranks ended alike, with this code and line.
+std::string told(const RoundEnd& end, int exit_code, const std::string& line) {
+  AttemptResult result = result_of({exit_code, exit_code});
+  for (RankEnd& rank : result.ends) rank.last_lines = {"tandem: error: " + line};
+  std::FILE* file = std::tmpfile();
+  Terminal terminal(fileno(file), fileno(file));
+  LogDirectory logs("");
+  report(end, result, 0, false, logs, terminal);
+  std::filesystem::remove_all(logs.path());
+  std::string text(4096, '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+TEST(Report, IsTheRanksOwnLineWhereAllRefusedTheSame) {
+  const RoundEnd end{EndKind::Stop, 2, "ranks 0, 1 failed with exit code 2: no such key", 0};
+  EXPECT_EQ("tandem: error: no such key\n", told(end, 2, "no such key"));
+}
+
+TEST(Report, IsAnotherNodesReasonWhereThisOnesRanksEndedOfIt) {
+  const RoundEnd end{EndKind::Stop, 4, "rank 2 failed with exit code 4: data is truncated", 0};
+  const std::string text = told(end, 1, "rank 2 is gone");
+  EXPECT_EQ(0u, text.find("tandem: error: rank 2 failed with exit code 4: data is truncated\n")) << text;
 }
 
 }  // namespace
