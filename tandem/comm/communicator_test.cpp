@@ -120,6 +120,21 @@ TEST_P(EveryCommunicator, ReduceScatterAccumulatesIntoAnotherType) {
   });
 }
 
+TEST_P(EveryCommunicator, ReduceScatterRoundsTheSumIntoAShorterType) {
+  run([&](Communicator& c) {
+    for (const DType dtype : {DType::BF16, DType::F16}) {
+      for (const int64_t part : {1, 129, 20011}) {
+        const int64_t total = part * c.size();
+        const Bytes src = numbers(DType::F32, total, seed_of(c.rank(), total));
+        Bytes dst(static_cast<size_t>(part * dtype_bytes(dtype)));
+        c.reduce_scatter(src, DType::F32, dst, dtype, false, "x");
+        ASSERT_EQ(dst, expected_sum(DType::F32, c.size(), total, c.rank() * part, part, dtype))
+            << dtype_name(dtype) << " " << part;
+      }
+    }
+  });
+}
+
 TEST_P(EveryCommunicator, ReduceScatterAndAllGatherWorkInPlace) {
   run([&](Communicator& c) {
     for (const int64_t part : {5, 20011}) {

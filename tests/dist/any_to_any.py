@@ -14,14 +14,16 @@ LAYOUTS = {
     "2-2-2": mesh("zero1", data=2, tensor=2, pipeline=2),
 }
 SAVED, STEPS = 3, 6
-LOSS_BOUND = {"fp32": 1e-5, "bf16": 1e-3}
+LOSS_BOUND = {"fp32": 1e-5, "bf16": 1e-3, "fp16": 1e-3}
+FALLING = {"loss_scale": 2.0**26, "loss_scale_window": 2}
 
 
 class AnyToAny(RanksTest):
     def content(self, model, precision, layout, **train):
         # Micro-batches of one on every layout, so that no layout is told apart by what it accumulates.
         return config(model, precision=precision, parallel=LAYOUTS[layout], checkpoint={"every": SAVED},
-                      train={"steps": STEPS, "batch": 8, "micro_batch": 1, "eval_every": 0, "clip": 0.5, **train})
+                      train={"steps": STEPS, "batch": 8, "micro_batch": 1, "eval_every": 0, "clip": 0.5,
+                             **(FALLING if precision == "fp16" else {}), **train})
 
     def check(self, model, precision, sources, targets):
         for source in sources:
@@ -51,6 +53,7 @@ class AnyToAny(RanksTest):
         self.assertEqual([str(step) for step in range(SAVED + 1, STEPS + 1)], [row["step"] for row in rows_after])
         for row, row_after in zip(rows[SAVED:], rows_after):
             self.assertEqual(row["tokens"], row_after["tokens"])
+            self.assertEqual(row.get("loss_scale"), row_after.get("loss_scale"))
             self.assertAlmostEqual(1, float(row_after["loss"]) / float(row["loss"]), delta=LOSS_BOUND[precision])
         if source == target:
             self.assertEqual(rows[SAVED:], rows_after)
@@ -71,6 +74,11 @@ class AnyToAny(RanksTest):
 
     def test_master_weights_go_on_too(self):
         self.check(LLAMA, "bf16", ("one", "fsdp-4", "2-2-2"), ("ddp-4", "tensor-2-data-2", "2-2-2"))
+
+    def test_a_loss_scale_goes_on_from_where_it_fell_to(self):
+        self.check(GPT2, "fp16", ("one", "2-2-2"), ("one", "fsdp-4", "2-2-2"))
+        scales = [float(row["loss_scale"]) for row in tandem_run.read_metrics(self.directory / "2-2-2")]
+        self.assertLess(scales[SAVED], FALLING["loss_scale"] / 2, "every rank must have been told it")
 
     def test_running_statistics_are_those_of_all_ranks(self):
         # Each rank has normalised its own micro-batches; evaluation and what is saved must not depend on which.
