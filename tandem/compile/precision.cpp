@@ -25,7 +25,8 @@ Value reshaped_from(const Graph& graph, Value value) {
   return value;
 }
 
-// An embedding's partial sums stay narrow: of one row and zeros, they are exact.
+// An embedding's partial sums stay narrow: one rank has the row (and a rank the position's), the others
+// zeros, so that nothing is rounded but the sum.
 Graph widen_partial_sums(Graph graph, DType storage) {
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     Node& node = graph.node(id);
