@@ -1,5 +1,7 @@
 #include "tandem/base/mesh.h"
 
+#include <gtest/gtest.h>
+
 #include "tandem/base/error.h"
 
 namespace tandem {

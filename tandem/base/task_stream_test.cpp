@@ -1,5 +1,7 @@
 #include "tandem/base/task_stream.h"
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <stdexcept>
 #include <vector>

@@ -1,5 +1,7 @@
 #include "tandem/checkpoint/boxes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace tandem {

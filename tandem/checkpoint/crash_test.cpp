@@ -1,4 +1,5 @@
 // A process that saves without pause is killed at random moments; whatever is on disk then must be usable.
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

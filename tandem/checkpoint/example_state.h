@@ -1,6 +1,7 @@
 // For tests: a few tensors of different types whose values follow from a number, and a fresh folder.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>

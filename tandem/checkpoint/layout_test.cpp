@@ -1,5 +1,7 @@
 #include "tandem/checkpoint/layout.h"
 
+#include <gtest/gtest.h>
+
 #include <fstream>
 
 #include "tandem/checkpoint/example_state.h"

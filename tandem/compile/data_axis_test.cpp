@@ -1,5 +1,7 @@
 #include "tandem/compile/data_axis.h"
 
+#include <gtest/gtest.h>
+
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/fuse.h"
 #include "tandem/compile/recompute.h"

@@ -1,5 +1,7 @@
 #include "tandem/compile/units.h"
 
+#include <gtest/gtest.h>
+
 #include <set>
 
 #include "tandem/config/config.h"

@@ -1,6 +1,7 @@
 // The tensor axis against one rank: the ranks' graphs run in lockstep, in double precision on the reference
 // kernels, and their collectives are made here. Loss and the gradient of every parameter must be those of the
 // model that is not split.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,7 @@
 #include "tandem/train/checkpoint_meta.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>

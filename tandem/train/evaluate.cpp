@@ -1,5 +1,7 @@
 #include "tandem/train/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace tandem {

@@ -1,6 +1,7 @@
 // 20 training steps against PyTorch's losses (make_golden.py): the whole compiled step, fast kernels,
 // optimizer and clipping, on the CPU in fp32 to 1e-5 and in bf16 to 2e-2 relative, on a GPU to 1e-4 and 1e-2.
 // TANDEM_GOLDEN_DIR in the environment names a folder of other goldens, of any number of steps.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

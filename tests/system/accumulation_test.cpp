@@ -1,5 +1,6 @@
 // A global batch of 32 as 1 x 32, 4 x 8 and 32 x 1: the gradient that the optimizer gets is the same, also
 // where targets are unevenly spread over the passes. Real loader, real step; only the samples are made up.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <cmath>
 
 #include "tandem/kernels/cpu/ref_kernel_run.h"
 #include "tandem/runtime/loss_scaler_step.h"

@@ -1,5 +1,7 @@
 #include "tandem/kernels/cuda/backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
