@@ -14,8 +14,7 @@ namespace {
 constexpr std::string_view kGradPrefix = "grad:";
 
 Value leaf(Graph& graph, std::string name, TensorType type, std::string_view category, int32_t block) {
-  const Attrs attrs{{"category", std::string(category)}, {"init", "zeros"}};
-  return graph.add({Op::State, {}, attrs, {std::move(type)}, block, Phase::Forward, std::move(name)});
+  return graph.add(zero_state(std::move(name), std::move(type), category, Phase::Forward, block));
 }
 
 class DataAxis {

@@ -185,23 +185,13 @@ class Fp8Pass {
   std::map<Value, Quantized> quantized_;
 };
 
-Node f32_state(std::string name, int64_t slots, Phase phase, std::string_view category) {
-  return {Op::State,
-          {},
-          {{"category", std::string(category)}, {"init", "zeros"}},
-          {{DType::F32, Shape({slots})}},
-          kNoBlock,
-          phase,
-          std::move(name)};
-}
-
 }  // namespace
 
 Node fp8_state(std::string_view name, int64_t slots, Phase phase) {
-  return f32_state(std::string(name), slots, phase, "optimizer");
+  return zero_state(std::string(name), {DType::F32, Shape({slots})}, "optimizer", phase);
 }
 Node fp8_need(std::string_view name, int64_t slots, Phase phase) {
-  return f32_state(fmt::format("{}.need", name), slots, phase, "gradients");
+  return zero_state(fmt::format("{}.need", name), {DType::F32, Shape({slots})}, "gradients", phase);
 }
 
 int64_t num_fp8_weights(const Graph& forward) { return static_cast<int64_t>(fp8_weights(forward).size()); }

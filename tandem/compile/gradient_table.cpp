@@ -5,6 +5,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/differentiate.h"
+#include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -57,13 +58,9 @@ Value GradientContext::accumulator(Value param, Part part) {
   const bool block_matrix = node.block != kNoBlock && node.outputs[0].shape.rank() > 1;
   const DType wanted = block_matrix ? precision_.block_gradients : precision_.gradients;
   const DType dtype = node.outputs[0].dtype == DType::F64 ? DType::F64 : wanted;
-  Node state{Op::State,
-             {},
-             {{"category", "gradients"}, {"init", "zeros"}},
-             {{dtype, node.outputs[0].shape}},
-             node.block,
-             Phase::Backward,
-             "grad:" + node.name + std::string(part == Part::Embedding ? kEmbeddingPart : "")};
+  std::string name = "grad:" + node.name + std::string(part == Part::Embedding ? kEmbeddingPart : "");
+  Node state =
+      zero_state(std::move(name), {dtype, node.outputs[0].shape}, "gradients", Phase::Backward, node.block);
   return accumulators_[{param, part}] = graph_.add(std::move(state));
 }
 

@@ -1,15 +1,11 @@
 #include "tandem/compile/loss_scaler.h"
 
+#include "tandem/compile/rewrite.h"
+
 namespace tandem {
 
 Node loss_scaler_state(Phase phase) {
-  return {Op::State,
-          {},
-          {{"category", "optimizer"}, {"init", "zeros"}},
-          {{DType::F64, Shape({kScalerSlots})}},
-          kNoBlock,
-          phase,
-          std::string(kLossScaler)};
+  return zero_state(std::string(kLossScaler), {DType::F64, Shape({kScalerSlots})}, "optimizer", phase);
 }
 
 }  // namespace tandem

@@ -4,49 +4,27 @@
 
 #include <algorithm>
 
+#include "tandem/compile/commands_test.h"
 #include "tandem/compile/memory_plan.h"
-#include "tandem/compile/pipeline.h"
-#include "tandem/models/model.h"
+#include "tandem/models/tiny_gpt2_test.h"
 
 namespace tandem {
 namespace {
-
-ModelConfig tiny() {
-  ModelConfig config;
-  config.layers = 2;
-  config.width = 16;
-  config.heads = 2;
-  config.context = 8;
-  config.vocab = 32;
-  return config;
-}
 
 CompiledStep compile(int64_t window, const ParallelOptions& parallel = {}) {
   CompileOptions options;
   options.parallel = parallel;
   options.precision = {.storage = DType::F16, .loss_scale_window = window};
-  options.choose = [](const Node& node, const std::vector<TensorType>&, bool) {
-    return KernelChoice{std::string(op_name(node.op)), 0};
-  };
-  return compile_step(build_model(tiny(), 2), options);
+  options.choose = choose_by_name;
+  return compile_step(build_model(tiny_gpt2(2), 2), options);
 }
-
-std::vector<const Command*> commands(const Executable& executable, Op op) {
-  std::vector<const Command*> found;
-  for (const Command& command : executable.commands) {
-    if (command.op == op) found.push_back(&command);
-  }
-  return found;
-}
-
-bool same_place(const Slice& a, const Slice& b) { return a.arena == b.arena && a.offset == b.offset; }
 
 TEST(LossScaler, IsStateThatThePassReadsAndTheUpdateEndsWith) {
   const CompiledStep step = compile(7);
   const Persistent* state = step.find(kLossScaler);
   ASSERT_NE(state, nullptr);
   EXPECT_FALSE(state->saved) << "manifests have it";
-  const auto scale = commands(step.pass, Op::ScaleLoss);
+  const auto scale = commands_of(step.pass, Op::ScaleLoss);
   ASSERT_EQ(scale.size(), 1u);
   EXPECT_TRUE(same_place(scale[0]->in[1], state->slice));
   const auto loss = std::ranges::find_if(
@@ -67,7 +45,7 @@ TEST(LossScaler, OptimizerAndNormReadTheInverse) {
   const CompiledStep step = compile(7);
   const Slice& hyper = step.update.commands.front().out[0];
   for (Op op : {Op::SquareSums, Op::AdamW}) {
-    const auto found = commands(step.update, op);
+    const auto found = commands_of(step.update, op);
     ASSERT_EQ(found.size(), 1u);
     EXPECT_TRUE(same_place(found[0]->in[0], hyper)) << op_name(op);
   }
@@ -76,8 +54,8 @@ TEST(LossScaler, OptimizerAndNormReadTheInverse) {
 TEST(LossScaler, TakesAFewBytesOfThePlanWhereItIs) {
   const CompiledStep with = compile(7), without = compile(0);
   EXPECT_EQ(without.find(kLossScaler), nullptr);
-  for (Op op : {Op::UnscaleHyper, Op::NextLossScale}) EXPECT_TRUE(commands(without.update, op).empty());
-  EXPECT_TRUE(commands(without.pass, Op::ScaleLoss).empty());
+  for (Op op : {Op::UnscaleHyper, Op::NextLossScale}) EXPECT_TRUE(commands_of(without.update, op).empty());
+  EXPECT_TRUE(commands_of(without.pass, Op::ScaleLoss).empty());
   const auto optimizer = static_cast<size_t>(Arena::Optimizer);
   EXPECT_EQ(with.sizes[optimizer] - without.sizes[optimizer], kSliceAlignment);
 }
@@ -99,8 +77,8 @@ TEST(LossScaler, EveryStageKeepsItAndTheLastOneReadsIt) {
     parallel.micro_batches = 3;
     const CompiledStep step = compile(7, parallel);
     ASSERT_NE(step.find(kLossScaler), nullptr);
-    EXPECT_EQ(commands(step.pass, Op::ScaleLoss).size(), stage == 1 ? 3u : 0u);
-    EXPECT_EQ(commands(step.update, Op::NextLossScale).size(), 1u);
+    EXPECT_EQ(commands_of(step.pass, Op::ScaleLoss).size(), stage == 1 ? 3u : 0u);
+    EXPECT_EQ(commands_of(step.update, Op::NextLossScale).size(), 1u);
   }
 }
 

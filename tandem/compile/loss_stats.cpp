@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -16,13 +17,7 @@ Graph sum_stats(Graph graph) {
 }
 
 Node loss_stats_state(Phase phase) {
-  return {Op::State,
-          {},
-          {{"category", "gradients"}, {"init", "zeros"}},
-          {{DType::F64, Shape({2})}},
-          kNoBlock,
-          phase,
-          "loss_stats"};
+  return zero_state("loss_stats", {DType::F64, Shape({2})}, "gradients", phase);
 }
 
 }  // namespace tandem

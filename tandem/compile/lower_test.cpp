@@ -1,5 +1,8 @@
 #include "tandem/compile/lower.h"
 
+#include <gtest/gtest.h>
+
+#include "tandem/compile/commands_test.h"
 #include "tandem/ir/text.h"
 
 namespace tandem {
@@ -9,10 +12,7 @@ Executable lower_text(std::string_view text) {
   const Graph graph = parse_graph(text);
   PersistentLayout layout;
   layout.add(graph);
-  const ChooseKernel choose = [](const Node& node, const std::vector<TensorType>&, bool) {
-    return KernelChoice{std::string(op_name(node.op)), 0};
-  };
-  return lower("test", graph, plan_memory(graph, layout), choose);
+  return lower("test", graph, plan_memory(graph, layout), choose_by_name);
 }
 
 TEST(Lower, ComputationWaitsForACollectiveOnlyWhereBytesMeet) {

@@ -2,6 +2,7 @@
 // they need no GPU.
 #include <gtest/gtest.h>
 
+#include "tandem/compile/commands_test.h"
 #include "tandem/compile/pipeline.h"
 #include "tandem/models/model.h"
 
@@ -30,9 +31,7 @@ double planned(const ModelConfig& model, int64_t batch, const Saving& saving) {
                   .outputs_again = saving.outputs_again};
   if (saving.outputs_again) options.recompute = {RecomputeKind::Selective, 0};
   options.overwrite_gradients = saving.overwrite_gradients;
-  options.choose = [](const Node& node, const std::vector<TensorType>&, bool) {
-    return KernelChoice{std::string(op_name(node.op)), 0};
-  };
+  options.choose = choose_by_name;
   const CompiledStep step = compile_step(build_model(model, batch), options);
   EXPECT_EQ(step.sizes[static_cast<size_t>(Arena::Gradients)] == 0, saving.overwrite_gradients);
   EXPECT_EQ(gradients_in_activations(step) > 0, saving.overwrite_gradients);

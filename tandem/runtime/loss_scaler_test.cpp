@@ -11,23 +11,13 @@
 #include "tandem/base/rng.h"
 #include "tandem/compile/loss_scaler.h"
 #include "tandem/kernels/cpu/register.h"
-#include "tandem/models/model.h"
+#include "tandem/models/tiny_gpt2_test.h"
 #include "tandem/runtime/train_step_test.h"
 
 namespace tandem {
 namespace {
 
 using Scaler = std::array<double, kScalerSlots>;
-
-ModelConfig tiny() {
-  ModelConfig config;
-  config.layers = 1;
-  config.width = 16;
-  config.heads = 2;
-  config.context = 8;
-  config.vocab = 32;
-  return config;
-}
 
 std::vector<int32_t> some_ids(uint64_t seed) {
   std::vector<int32_t> ids(16);
@@ -42,7 +32,8 @@ class LossScalerTest : public testing::Test {
     CompileOptions options;
     options.precision = precision;
     options.choose = choose_from(registry_, pool_.num_threads());
-    auto session = std::make_unique<Session>(compile_step(build_model(tiny(), 2), options), registry_, pool_);
+    auto session =
+        std::make_unique<Session>(compile_step(build_model(tiny_gpt2(1), 2), options), registry_, pool_);
     session->initialize(3);
     if (precision.scales_loss()) write(*session, scaler);
     return session;

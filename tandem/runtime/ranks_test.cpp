@@ -1,4 +1,5 @@
 // Several ranks as threads of one process: sessions that talk.
+#include <gtest/gtest.h>
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -7,21 +8,11 @@
 #include "tandem/base/split_float.h"
 #include "tandem/comm/connect.h"
 #include "tandem/kernels/cpu/register.h"
-#include "tandem/models/model.h"
+#include "tandem/models/tiny_gpt2_test.h"
 #include "tandem/runtime/session.h"
 
 namespace tandem {
 namespace {
-
-ModelConfig tiny() {
-  ModelConfig config;
-  config.layers = 2;
-  config.width = 16;
-  config.heads = 2;
-  config.context = 8;
-  config.vocab = 32;
-  return config;
-}
 
 void write_input(Session& session, const Executable& executable, const Binding& input, int data) {
   std::vector<int32_t> ids(static_cast<size_t>(input.slice.type.shape.elems()));
@@ -83,7 +74,7 @@ Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
         if (outputs_again) options.recompute = {RecomputeKind::Selective, 0};
         options.choose = choose_from(registry, 1);
         auto& session = sessions[static_cast<size_t>(rank)];
-        session = std::make_unique<Session>(compile_step(build_model(tiny(), 2), options), registry,
+        session = std::make_unique<Session>(compile_step(build_model(tiny_gpt2(2), 2), options), registry,
                                             *pools[static_cast<size_t>(rank)],
                                             shape.world() > 1 ? &comms[static_cast<size_t>(rank)] : nullptr);
         session->initialize(5);

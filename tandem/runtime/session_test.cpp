@@ -9,20 +9,10 @@
 #include "tandem/base/error.h"
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/register.h"
-#include "tandem/models/model.h"
+#include "tandem/models/tiny_gpt2_test.h"
 
 namespace tandem {
 namespace {
-
-ModelConfig tiny() {
-  ModelConfig config;
-  config.layers = 1;
-  config.width = 16;
-  config.heads = 2;
-  config.context = 8;
-  config.vocab = 32;
-  return config;
-}
 
 class SessionTest : public testing::Test {
  protected:
@@ -30,7 +20,7 @@ class SessionTest : public testing::Test {
     CompileOptions options;
     options.precision = {.storage = storage};
     options.choose = choose_from(registry_, pool_.num_threads());
-    return Session(compile_step(build_model(tiny(), 2), options), registry_, pool_);
+    return Session(compile_step(build_model(tiny_gpt2(1), 2), options), registry_, pool_);
   }
   static std::string digest(const Session& session, std::string_view name) {
     return digest_hex(session.buffer(*session.step().find(name)));
