@@ -1,5 +1,7 @@
 #include "tandem/kernels/cpu/backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>

@@ -1,5 +1,6 @@
 // Ranks with equally many rows, one after the other, against BatchNorm over all their rows at once.
 #include <gtest/gtest.h>
+
 #include <cmath>
 
 #include "tandem/base/rng.h"

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+
 #include <cmath>
 
 #include "tandem/kernels/cpu/ref_kernel_run.h"
