@@ -1,32 +1,12 @@
 // The tiled kernels against the reference, which does all arithmetic in double. Inputs are standard normals,
 // so scores, outputs and gradients are of order one, and fp32 sums of so many terms are right to 1e-5. A
 // missing key, head or factor would show as 1e-2 or more.
-#include "tandem/kernels/cpu/attention_case_test.h"
-#include "tandem/kernels/cuda/kernel_test.h"
+#include "tandem/kernels/cuda/attention_call_test.h"
 
 namespace tandem::cuda {
 namespace {
 
 using Case = cpu::AttentionCase;
-
-Call forward(const Case& c, double deviation = 1) {
-  return {Op::Attention,
-          {random_tensor(c.dtype, c.qkv().shape, 1, deviation)},
-          {c.out(), c.lse()},
-          {-1, -1},
-          c.attrs()};
-}
-
-// Takes the output and log-sum-exp that the reference's forward pass gives.
-Call backward(const Case& c) {
-  const Call call = forward(c);
-  const auto results = cpu::run(cpu::reference_kernel(Op::Attention), call, cpu::pool_of(1));
-  return {Op::AttentionGrad,
-          {random_tensor(c.dtype, c.out().shape, 2), call.in[0], results[0], results[1]},
-          {call.in[0].type},
-          {-1},
-          c.attrs()};
-}
 
 // Every length, around the tiles of 32 and 64, with every padded head size; groupings, masks and types take
 // turns.
@@ -52,7 +32,7 @@ TEST(TiledAttention, MatchesReferenceOverRaggedShapes) {
   TANDEM_NEEDS_GPU();
   for (const Case& c : ragged_cases()) {
     SCOPED_TRACE(c.describe());
-    expect_as_reference(forward(c), 1e-5, "cuda.attention");
+    expect_as_reference(attention_call(c), 1e-5, "cuda.attention");
     if (HasFatalFailure()) return;
   }
 }
@@ -61,7 +41,7 @@ TEST(TiledAttentionGrad, MatchesReferenceOverRaggedShapes) {
   TANDEM_NEEDS_GPU();
   for (const Case& c : ragged_cases()) {
     SCOPED_TRACE(c.describe());
-    expect_as_reference(backward(c), 3e-5, "cuda.attention_grad");
+    expect_as_reference(attention_grad_call(c), 3e-5, "cuda.attention_grad");
     if (HasFatalFailure()) return;
   }
 }
@@ -70,8 +50,8 @@ TEST(TiledAttention, MatchesReferenceOverManyTiles) {
   TANDEM_NEEDS_GPU();
   for (const int64_t causal : {0, 1}) {
     const Case c{1, 600, 2, 1, 16, causal, DType::F32};
-    expect_as_reference(forward(c), 1e-5, "cuda.attention");
-    expect_as_reference(backward(c), 3e-5, "cuda.attention_grad");
+    expect_as_reference(attention_call(c), 1e-5, "cuda.attention");
+    expect_as_reference(attention_grad_call(c), 3e-5, "cuda.attention_grad");
   }
 }
 
@@ -79,7 +59,7 @@ TEST(TiledAttention, MatchesReferenceOverManyTiles) {
 // knows a score to some 1e-3, which is then a relative error of its weight.
 TEST(TiledAttention, StaysFiniteForLargeScores) {
   TANDEM_NEEDS_GPU();
-  expect_as_reference(forward({1, 200, 2, 1, 32, 1, DType::F32}, 30), 5e-2, "cuda.attention");
+  expect_as_reference(attention_call({1, 200, 2, 1, 32, 1, DType::F32}, 30), 5e-2, "cuda.attention");
 }
 
 }  // namespace

@@ -13,9 +13,18 @@
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
+namespace {
+
+// Whether there is code for Hopper, and a Hopper to run it: no other GPU can.
+bool is_for_hopper(const std::vector<Device>& found) {
+  return TANDEM_CUDA_HAS_SM90A != 0 && (found.empty() || found.front().major == 9);
+}
+
+}  // namespace
 
 KernelRegistry all_kernels() {
   KernelRegistry registry;
+  if (is_for_hopper(devices())) add_hopper_kernels(registry);
   add_matmul_kernels(registry);
   add_fp8_kernels(registry);
   add_norm_kernels(registry);

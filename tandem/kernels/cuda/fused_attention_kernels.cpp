@@ -1,8 +1,10 @@
-// The attention ops through cuDNN, for 16-bit types. Preparing is running once: it finds the engine and loads
-// its code, neither of which can be done while a CUDA graph is captured.
+// The attention ops for 16-bit types: through cuDNN, and the gradient by our own kernel where there is one.
+// Preparing is running once: it finds the engine and loads its code, neither of which can be done while a
+// CUDA graph is captured.
 #include <algorithm>
 
 #include "tandem/kernels/cuda/fused_attention.h"
+#include "tandem/kernels/cuda/hopper_attention_grad.h"
 #include "tandem/kernels/cuda/packed_heads.h"
 #include "tandem/kernels/cuda/queue_of.h"
 #include "tandem/kernels/cuda/register.h"
@@ -42,17 +44,35 @@ bool supports_grad(const CallSignature& call) {
 size_t workspace_grad(const CallSignature& call, int) {
   return fused_attention_grad_workspace(shape_of(call.in[1], *call.attrs));
 }
+FusedAttentionGradTensors grad_tensors(const KernelArgs& args) {
+  return {.dout = args.in[0].data,
+          .qkv = args.in[1].data,
+          .out = args.in[2].data,
+          .lse = args.in[3].data,
+          .dqkv = args.out[0].data};
+}
 void run_grad(const KernelArgs& args, Stream& stream) {
-  run_fused_attention_grad(shape_of(args.in[1].type, args.attrs),
-                           {.dout = args.in[0].data,
-                            .qkv = args.in[1].data,
-                            .out = args.in[2].data,
-                            .lse = args.in[3].data,
-                            .dqkv = args.out[0].data},
-                           args.workspace, queue_of(stream));
+  run_fused_attention_grad(shape_of(args.in[1].type, args.attrs), grad_tensors(args), args.workspace,
+                           queue_of(stream));
+}
+
+bool supports_hopper_grad(const CallSignature& call) {
+  return hopper_attention_grad_supported(shape_of(call.in[1], *call.attrs));
+}
+size_t workspace_hopper_grad(const CallSignature& call, int) {
+  return hopper_attention_grad_workspace(shape_of(call.in[1], *call.attrs));
+}
+void run_hopper_grad(const KernelArgs& args, Stream& stream) {
+  run_hopper_attention_grad(shape_of(args.in[1].type, args.attrs), grad_tensors(args), args.workspace,
+                            queue_of(stream));
 }
 
 }  // namespace
+
+void add_hopper_kernels(KernelRegistry& registry) {
+  registry.add({"hopper.attention_grad", Op::AttentionGrad, supports_hopper_grad, workspace_hopper_grad,
+                run_hopper_grad});
+}
 
 void add_fused_attention_kernels(KernelRegistry& registry) {
   registry.add({"cudnn.attention", Op::Attention, supports, workspace, run, run});

@@ -1,43 +1,22 @@
 // The attention kernels through cuDNN against the reference, which does all arithmetic in double. Inputs are
-// standard normals, so outputs and gradients are of order one. The engines round probabilities and gradients
-// of scores to the storage type before they multiply by them; a sum of such terms is off by up to some units
-// in the last place of its largest. A missing key, head or factor would show as 0.1 or more.
+// standard normals, so outputs and gradients are of order one.
 #include "tandem/kernels/cuda/fused_attention.h"
 
 #include <cuda_runtime_api.h>
 
 #include <memory>
 
-#include "tandem/kernels/cpu/attention_case_test.h"
+#include "tandem/kernels/cuda/attention_call_test.h"
 #include "tandem/kernels/cuda/cuda_check.h"
-#include "tandem/kernels/cuda/kernel_test.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
 namespace {
 
-struct Case : cpu::AttentionCase {
-  double slack() const { return dtype == DType::BF16 ? 0.03 : 0.004; }
-  FusedAttention shape() const { return {batch, tokens, heads, kv_heads, head_dim, dtype, causal != 0}; }
-};
+using Case = cpu::AttentionCase;
 
-Call forward_call(const Case& c, double deviation = 1) {
-  return {Op::Attention,
-          {random_tensor(c.dtype, c.qkv().shape, 1, deviation)},
-          {c.out(), c.lse()},
-          {-1, -1},
-          c.attrs()};
-}
-
-// Takes the output and log-sum-exp that the reference's forward pass gives.
-Call backward_call(const Case& c) {
-  const Call forward = forward_call(c);
-  std::vector<HostTensor> made = cpu::run(cpu::reference_kernel(Op::Attention), forward, cpu::pool_of(1));
-  return {Op::AttentionGrad,
-          {random_tensor(c.dtype, c.out().shape, 2), forward.in[0], made[0], made[1]},
-          {c.qkv()},
-          {-1},
-          c.attrs()};
+FusedAttention shape_of(const Case& c) {
+  return {c.batch, c.tokens, c.heads, c.kv_heads, c.head_dim, c.dtype, c.causal != 0};
 }
 
 // One block of keys and several, groups of one, two and four, both masks, head sizes off the powers of two.
@@ -52,7 +31,7 @@ TEST(FusedAttention, MatchesTheReference) {
   TANDEM_NEEDS_GPU();
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.describe());
-    expect_as_reference(forward_call(c), c.slack(), "cudnn.attention");
+    expect_as_reference(attention_call(c), attention_slack(c.dtype), "cudnn.attention");
     if (HasFatalFailure()) return;
   }
 }
@@ -61,7 +40,7 @@ TEST(FusedAttentionGrad, MatchesTheReference) {
   TANDEM_NEEDS_GPU();
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.describe());
-    expect_as_reference(backward_call(c), c.slack(), "cudnn.attention_grad");
+    expect_as_reference(attention_grad_call(c), attention_slack(c.dtype), "cudnn.attention_grad");
     if (HasFatalFailure()) return;
   }
 }
@@ -69,7 +48,7 @@ TEST(FusedAttentionGrad, MatchesTheReference) {
 // Products of normals of deviation 30 reach into the thousands: exp of a score alone would overflow.
 TEST(FusedAttention, StaysFiniteForLargeScores) {
   TANDEM_NEEDS_GPU();
-  expect_as_reference(forward_call({1, 128, 2, 2, 64, 1, DType::BF16}, 30), 0.5, "cudnn.attention");
+  expect_as_reference(attention_call({1, 128, 2, 2, 64, 1, DType::BF16}, 30), 0.5, "cudnn.attention");
 }
 
 using DevicePointer = std::unique_ptr<void, decltype(&cudaFree)>;
@@ -98,8 +77,8 @@ HostTensor gradient_on_gpu(const Call& call, const FusedAttention& shape) {
 TEST(FusedAttentionGrad, IsTheSameMadeSomeSequencesAtATime) {
   TANDEM_NEEDS_GPU();
   const Case c{6, 128, 4, 2, 64, 1, DType::BF16};
-  const Call call = backward_call(c);
-  FusedAttention shape = c.shape();
+  const Call call = attention_grad_call(c);
+  FusedAttention shape = shape_of(c);
   const HostTensor whole = gradient_on_gpu(call, shape);
   for (const int64_t sequences : {1, 2, 4}) {  // 4 does not divide the batch: 3 at a time
     shape.max_scores = sequences * c.heads * c.tokens * c.tokens;
@@ -110,11 +89,11 @@ TEST(FusedAttentionGrad, IsTheSameMadeSomeSequencesAtATime) {
 TEST(FusedAttentionGrad, MatchesTheReferenceWithoutAFixedOrder) {
   TANDEM_NEEDS_GPU();
   const Case c{2, 256, 4, 2, 64, 1, DType::BF16};
-  const Call call = backward_call(c);
-  FusedAttention shape = c.shape();
+  const Call call = attention_grad_call(c);
+  FusedAttention shape = shape_of(c);
   shape.deterministic = false;
   const auto want = cpu::run(cpu::reference_kernel(Op::AttentionGrad), call, cpu::pool_of(1));
-  expect_near(gradient_on_gpu(call, shape), want[0], c.slack(), "dqkv");
+  expect_near(gradient_on_gpu(call, shape), want[0], attention_slack(c.dtype), "dqkv");
 }
 
 TEST(FusedAttention, LeavesOtherShapesAndTypesToOtherKernels) {

@@ -8,6 +8,7 @@ namespace tandem::cuda {
 void add_matmul_kernels(KernelRegistry& registry);           // matmul*, bias_grad
 void add_fp8_kernels(KernelRegistry& registry);              // fp8_*, but for products
 void add_norm_kernels(KernelRegistry& registry);             // layer_norm*, rms_norm*, add_*
+void add_hopper_kernels(KernelRegistry& registry);           // attention_grad, heads of 64, 16-bit types
 void add_fused_attention_kernels(KernelRegistry& registry);  // attention* through cuDNN, 16-bit types
 void add_attention_kernels(KernelRegistry& registry);        // attention* of any type, rope*
 void add_pointwise_kernels(
@@ -16,6 +17,7 @@ void add_embedding_kernels(KernelRegistry& registry);  // embedding*, position_g
 void add_loss_kernels(KernelRegistry& registry);  // cross_entropy*, linear_cross_entropy*, vocab_*, add_stats
 void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, adamw, sgd, loss scaler
 
+// Those for this machine's first GPU; where there is none, for a Hopper.
 KernelRegistry all_kernels();
 
 }  // namespace tandem::cuda

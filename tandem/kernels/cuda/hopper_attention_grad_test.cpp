@@ -1,0 +1,85 @@
+// The gradient of attention on Hopper's matrix units against the reference, which does all arithmetic in
+// double, and twice, which must give the same bits.
+#include "tandem/kernels/cuda/hopper_attention_grad.h"
+
+#include <cmath>
+
+#include "tandem/kernels/cuda/attention_call_test.h"
+#include "tandem/kernels/cuda/register.h"
+
+namespace tandem::cuda {
+namespace {
+
+using Case = cpu::AttentionCase;
+
+#define TANDEM_NEEDS_HOPPER() \
+  TANDEM_NEEDS_GPU();         \
+  if (devices().front().major != 9) GTEST_SKIP() << "the GPU is no Hopper"
+
+// Lengths around the tiles of 64 and the blocks of 128, so that a block's second half has no rows, some or
+// all; one tile of columns and more than the ring of stages has; groups of one to four heads, whose blocks of
+// keys go over several heads, the second half skipping a tile of each.
+std::vector<Case> ragged_cases() {
+  std::vector<Case> cases;
+  const std::pair<int64_t, int64_t> heads[] = {{1, 1}, {2, 1}, {3, 3}, {4, 1}, {6, 2}};
+  size_t n = 0;
+  for (const int64_t tokens : {1, 63, 64, 65, 128, 130, 192, 200, 384, 385, 577}) {
+    for (const int64_t causal : {0, 1}) {
+      const auto [num_heads, kv_heads] = heads[n % 5];
+      cases.push_back({tokens < 200 ? 2 : 1, tokens, num_heads, kv_heads, 64, causal,
+                       n % 3 == 1 ? DType::F16 : DType::BF16});
+      ++n;
+    }
+  }
+  return cases;
+}
+
+TEST(HopperAttentionGrad, MatchesTheReferenceOverRaggedShapes) {
+  TANDEM_NEEDS_HOPPER();
+  for (const Case& c : ragged_cases()) {
+    SCOPED_TRACE(c.describe());
+    expect_as_reference(attention_grad_call(c), attention_slack(c.dtype), "hopper.attention_grad");
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Products of normals of deviation 30 reach into the thousands: exp of a score alone would overflow.
+TEST(HopperAttentionGrad, StaysFiniteForLargeScores) {
+  TANDEM_NEEDS_HOPPER();
+  const Case c{1, 128, 2, 2, 64, 1, DType::BF16};
+  const HostTensor dqkv = run_on_gpu(attention_grad_call(c, 30), "hopper.attention_grad")[0];
+  for (int64_t i = 0; i < dqkv.type.shape.elems(); ++i) ASSERT_TRUE(std::isfinite(dqkv.at(i))) << i;
+}
+
+TEST(HopperAttentionGrad, IsForHeadsOf64In16Bits) {
+  FusedAttention shape{.batch = 2, .time = 1000, .heads = 12, .kv_heads = 4, .head_dim = 64};
+  EXPECT_TRUE(hopper_attention_grad_supported(shape));
+  shape.type = DType::F16;
+  EXPECT_TRUE(hopper_attention_grad_supported(shape));
+  shape.type = DType::F32;
+  EXPECT_FALSE(hopper_attention_grad_supported(shape));
+  shape.type = DType::BF16;
+  shape.head_dim = 128;
+  EXPECT_FALSE(hopper_attention_grad_supported(shape));
+}
+
+// Two numbers for each query, of whole tiles.
+TEST(HopperAttentionGrad, NeedsNextToNoScratch) {
+  const FusedAttention shape{.batch = 4, .time = 4096, .heads = 32, .kv_heads = 8, .head_dim = 64};
+  EXPECT_EQ(hopper_attention_grad_workspace(shape), size_t{4} * 32 * 4096 * 2 * sizeof(float));
+  const FusedAttention ragged{.batch = 1, .time = 65, .heads = 1, .kv_heads = 1, .head_dim = 64};
+  EXPECT_EQ(hopper_attention_grad_workspace(ragged), size_t{128} * 2 * sizeof(float));
+}
+
+// A plan is made for a Hopper where there is no GPU.
+TEST(HopperAttentionGrad, IsChosenForHopper) {
+  const std::vector<Device> found = devices();
+  if (!found.empty() && found.front().major != 9) GTEST_SKIP() << "the GPU is no Hopper";
+  const Case c{4, 4096, 32, 8, 64, 1, DType::BF16};
+  const Attrs attrs = c.attrs();
+  const CallSignature call{Op::AttentionGrad, {c.out(), c.qkv(), c.out(), c.lse()}, {c.qkv()}, &attrs};
+  EXPECT_EQ(all_kernels().choose(call).name, "hopper.attention_grad");
+}
+
+}  // namespace
+}  // namespace tandem::cuda
