@@ -52,6 +52,24 @@ struct Barrier {
   }
 };
 
+// A place in a ring of buffers, and the parity of the phase in which its barriers are.
+template <int kBuffers>
+struct Ring {
+  int at = 0;
+  uint32_t parity = 0;
+
+  __device__ void advance() {
+    if (++at < kBuffers) return;
+    at = 0;
+    parity ^= 1;
+  }
+};
+
+// What the thread has written to shared memory comes before what the copy engine will write there.
+__device__ __forceinline__ void hand_to_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Makes barriers that a thread has initialized visible to the copy engine.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

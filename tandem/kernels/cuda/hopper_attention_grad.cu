@@ -1,12 +1,13 @@
 // With p = exp(score - lse) made anew from queries and keys, and d = dout . out:
 //   dscore = p (dout . v - d),   dq = sum of dscore k,   dk = sum of dscore q,   dv = sum of p dout.
-// A block has 128 rows, queries or keys, and goes over all columns they meet, keys or queries, 64 at a time.
-// A warpgroup has 64 of the rows; scores and their gradients come out of the matrix units in the very
-// registers in which the next product wants them as left factors, so they go nowhere. For that, scores are
-// made twice: seven products instead of five, but nothing is written that another block adds to, and sums
-// have one order.
+// Pieces of the work have 128 rows, queries or keys, and go over all columns these meet, keys or queries, 64
+// at a time. A warpgroup has 64 of the rows; scores and their gradients come out of the matrix units in the
+// very registers in which the next product wants them as left factors, so they go nowhere. For that, scores
+// are made twice: seven products instead of five, but nothing is written that another piece adds to, and sums
+// have one order. There is a block for each multiprocessor; it loads the next piece while it computes one.
 #include <cudaTypedefs.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <type_traits>
@@ -27,7 +28,7 @@ using hopper::kWarpgroup;
 constexpr int kRowTiles = 2;  // and warpgroups that compute
 constexpr int kRows = kRowTiles * kTileSide;
 constexpr int kThreads = (kRowTiles + 1) * kWarpgroup;  // one more warpgroup, to load
-constexpr int kStages = 6;
+constexpr int kStages = 6, kRowBuffers = 2;
 // A warpgroup waits for a tile while it holds the one before its own, and may have skipped others in between.
 static_assert(kStages > 2 * kRowTiles);
 
@@ -44,7 +45,7 @@ struct Shape {
 
   __host__ __device__ int tiles() const { return (time + kTileSide - 1) / kTileSide; }
   __host__ __device__ int row_blocks() const { return (time + kRows - 1) / kRows; }
-  __host__ __device__ int blocks(int of_heads) const { return row_blocks() * batch * of_heads; }
+  __host__ __device__ int pieces(int of_heads) const { return row_blocks() * batch * of_heads; }
   __host__ __device__ int width() const { return (heads + 2 * kv_heads) * kTileSide; }
   // The tiles of queries before those of this head.
   __host__ __device__ int64_t tiles_before(int64_t sequence, int head) const {
@@ -53,41 +54,34 @@ struct Shape {
 };
 
 struct Stage {
-  alignas(1024) std::byte qk[kTileBytes];  // keys, or queries
-  std::byte vo[kTileBytes];                // values, or gradients of the output
+  alignas(1024) std::byte qk[kTileBytes];  // queries, or keys
+  std::byte vo[kTileBytes];                // gradients of the output, or values
 };
 
 struct Shared {
-  std::byte row_qk[kRowTiles][kTileBytes];
-  std::byte row_vo[kRowTiles][kTileBytes];
+  Stage rows[kRowBuffers][kRowTiles];
   Stage stage[kStages];
   QueryStats stats[kStages];  // of the columns, where they are queries
-  Barrier rows_there, there[kStages], used[kStages];
+  Barrier rows_there[kRowBuffers], rows_used[kRowBuffers], there[kStages], used[kStages];
 };
 
-// A place in the ring of stages, and the parity of the phase in which its barriers are.
-struct Ring {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  [[maybe_unused]] __device__ void advance() {  // other GPUs have no use for it
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
+// Where a thread is in the two rings.
+struct Rings {
+  hopper::Ring<kStages> columns;
+  hopper::Ring<kRowBuffers> rows;
 };
 
-// Which rows a block has, and which columns they meet.
+// Which rows a piece has, and which columns they meet.
 template <bool kKeyRows>
 struct Work {
   int sequence, kv_head, first_head, num_heads;  // query heads
   int row_begin;
   int first_tile, end_tile;  // of columns
 
-  __device__ Work(const Shape& shape, int block) {
+  __device__ Work(const Shape& shape, int piece) {
     const int group = shape.heads / shape.kv_heads;
     const int heads = kKeyRows ? shape.kv_heads : shape.heads;
-    const int of_all = block % (shape.batch * heads), nth = block / (shape.batch * heads);
+    const int of_all = piece % (shape.batch * heads), nth = piece / (shape.batch * heads);
     const int head = of_all % heads;
     sequence = of_all / heads;
     kv_head = kKeyRows ? head : head / group;
@@ -106,36 +100,53 @@ struct Tensors {
   void* dqkv;
 };
 
+// Calls fn(piece) for the block's pieces. From one round to the next the blocks change places, so that none
+// gets the larger piece of every round.
+template <typename Fn>
+__device__ __forceinline__ void for_each_piece(int pieces, Fn&& fn) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+#pragma unroll 1
+  for (int round = 0; round * blocks < pieces; ++round) {
+    const int piece = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+    if (piece < pieces) fn(piece);
+  }
+}
+
 template <bool kKeyRows>
-__device__ __forceinline__ void load_all(const Shape& shape, const Work<kKeyRows>& work, Shared& shared,
-                                         const CUtensorMap& qkv, const CUtensorMap& dout,
-                                         const QueryStats* stats) {
+__device__ __forceinline__ void load_piece(const Shape& shape, const Work<kKeyRows>& work, Shared& shared,
+                                           Rings& rings, const CUtensorMap& qkv, const CUtensorMap& dout,
+                                           const QueryStats* stats) {
   const int key_column = (shape.heads + work.kv_head) * kTileSide;
   const int value_column = key_column + shape.kv_heads * kTileSide;
-  shared.rows_there.arrive_expecting(2 * kRowTiles * kTileBytes);
+  const int buffer = rings.rows.at;
+  Barrier& rows_there = shared.rows_there[buffer];
+  shared.rows_used[buffer].wait(rings.rows.parity ^ 1);
+  rows_there.arrive_expecting(kRowTiles * sizeof(Stage));
+#pragma unroll 1
   for (int i = 0; i < kRowTiles; ++i) {
-    const int row = work.row_begin + i * kTileSide;
-    load_tile(shared.row_qk[i], qkv, shared.rows_there, kKeyRows ? key_column : work.first_head * kTileSide,
-              row, work.sequence);
-    load_tile(shared.row_vo[i], kKeyRows ? qkv : dout, shared.rows_there,
-              kKeyRows ? value_column : work.first_head * kTileSide, row, work.sequence);
+    Stage& rows = shared.rows[buffer][i];
+    const int row = work.row_begin + i * kTileSide, query_column = work.first_head * kTileSide;
+    load_tile(rows.qk, qkv, rows_there, kKeyRows ? key_column : query_column, row, work.sequence);
+    load_tile(rows.vo, kKeyRows ? qkv : dout, rows_there, kKeyRows ? value_column : query_column, row,
+              work.sequence);
   }
-  Ring ring;
+  rings.rows.advance();
+#pragma unroll 1
   for (int head = work.first_head; head < work.first_head + work.num_heads; ++head) {
+#pragma unroll 1
     for (int tile = work.first_tile; tile < work.end_tile; ++tile) {
-      const int stage = ring.stage;
-      Barrier& there = shared.there[stage];
-      shared.used[stage].wait(ring.parity ^ 1);
-      there.arrive_expecting(2 * kTileBytes + (kKeyRows ? sizeof(QueryStats) : 0));
-      const int row = tile * kTileSide;
-      load_tile(shared.stage[stage].qk, qkv, there, kKeyRows ? head * kTileSide : key_column, row,
-                work.sequence);
-      load_tile(shared.stage[stage].vo, kKeyRows ? dout : qkv, there,
-                kKeyRows ? head * kTileSide : value_column, row, work.sequence);
+      const int at = rings.columns.at;
+      Barrier& there = shared.there[at];
+      shared.used[at].wait(rings.columns.parity ^ 1);
+      there.arrive_expecting(sizeof(Stage) + (kKeyRows ? sizeof(QueryStats) : 0));
+      const int row = tile * kTileSide, query_column = head * kTileSide;
+      load_tile(shared.stage[at].qk, qkv, there, kKeyRows ? query_column : key_column, row, work.sequence);
+      load_tile(shared.stage[at].vo, kKeyRows ? dout : qkv, there, kKeyRows ? query_column : value_column,
+                row, work.sequence);
       if constexpr (kKeyRows)
-        load_bytes(&shared.stats[stage], stats + shape.tiles_before(work.sequence, head) + tile,
+        load_bytes(&shared.stats[at], stats + shape.tiles_before(work.sequence, head) + tile,
                    sizeof(QueryStats), there);
-      ring.advance();
+      rings.columns.advance();
     }
   }
 }
@@ -173,46 +184,41 @@ struct Rows {
   const Shape& shape;
   const Work<kKeyRows>& work;
   Shared& shared;
+  Rings& rings;
   const int part = hopper::warpgroup();
+  Stage& rows = shared.rows[rings.rows.at][part];
   const int own_tile = work.row_begin / kTileSide + part;
   const float to_log2 = shape.scale * std::numbers::log2e_v<float>;
-  // Those of the block's columns that the own rows meet.
+  // Those of the piece's columns that the own rows meet.
   const int first_tile = kKeyRows && shape.causal ? own_tile : work.first_tile;
   const int end_tile = !kKeyRows && shape.causal ? own_tile + 1 : work.end_tile;
 
-  Ring ring;
   int tile = first_tile;
   int previous = -1;                  // the stage before, which sums_qk may still need
   float row_log2_sum[2], row_dot[2];  // of the rows, where they are queries
 
-  __device__ __forceinline__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) shared.used[stage].arrive();
+  __device__ __forceinline__ static void release(Barrier& used) {
+    if (threadIdx.x % 32 == 0) used.arrive();
   }
+  __device__ __forceinline__ void wait() const { shared.there[rings.columns.at].wait(rings.columns.parity); }
   __device__ __forceinline__ void skip(int stages) {
     for (; stages > 0; --stages) {
-      shared.there[ring.stage].wait(ring.parity);
-      release(ring.stage);
-      ring.advance();
+      wait();
+      release(shared.used[rings.columns.at]);
+      rings.columns.advance();
     }
   }
-  __device__ __forceinline__ uint64_t column_qk() const {
-    return hopper::tile_descriptor(shared.stage[ring.stage].qk);
-  }
-  __device__ __forceinline__ uint64_t column_vo() const {
-    return hopper::tile_descriptor(shared.stage[ring.stage].vo);
-  }
-
-  __device__ __forceinline__ void begin() {
-    skip(first_tile - work.first_tile);
-    shared.there[ring.stage].wait(ring.parity);
+  __device__ __forceinline__ Stage& columns() const { return shared.stage[rings.columns.at]; }
+  __device__ __forceinline__ void start_scores(hopper::Sums& score) const {
+    hopper::start_scores<T>(score, hopper::tile_descriptor(rows.qk), hopper::tile_descriptor(columns().qk));
   }
   __device__ __forceinline__ void next() {
-    ring.advance();
+    rings.columns.advance();
     if (++tile == end_tile) {  // the group's next head
       tile = first_tile;
       skip(first_tile - work.first_tile);
     }
-    shared.there[ring.stage].wait(ring.parity);
+    wait();
   }
 
   __device__ __forceinline__ void mask(hopper::Sums& score) const {
@@ -257,16 +263,16 @@ struct Rows {
   template <bool kLast>
   __device__ __forceinline__ void take_tile(hopper::Sums& score, hopper::Sums& sums_qk,
                                             hopper::Sums& sums_v) {
-    const int stage = ring.stage;
+    const int stage = rings.columns.at;
     const QueryStats& stats = shared.stats[stage];
-    const uint64_t qk = column_qk(), vo = column_vo();
+    const uint64_t qk = hopper::tile_descriptor(columns().qk), vo = hopper::tile_descriptor(columns().vo);
     const bool diagonal = shape.causal && tile == own_tile, begun = previous >= 0;
     hopper::Sums p, dscore;
     hopper::Factor weights, dscores;
     float2 log2_sum[8], dot[8];
     load_pairs(stats.log2_sum, log2_sum);
     hopper::begin_products();
-    hopper::start_scores<T>(dscore, hopper::tile_descriptor(shared.row_vo[part]), vo);
+    hopper::start_scores<T>(dscore, hopper::tile_descriptor(rows.vo), vo);
     hopper::end_product_group();
     if (diagonal) mask(score);
     make_weights(score, log2_sum, p, weights);
@@ -274,14 +280,13 @@ struct Rows {
     if constexpr (kKeyRows) hopper::are_there(weights);
     hopper::begin_products();
     if constexpr (kKeyRows) hopper::start_mixing<T>(sums_v, weights, vo, begun);
-    if constexpr (!kLast)
-      hopper::start_scores<T>(score, hopper::tile_descriptor(shared.row_qk[part]), column_qk());
+    if constexpr (!kLast) start_scores(score);
     hopper::end_product_group();
 
     load_pairs(stats.dot, dot);
     hopper::wait_products<1>();
     hopper::are_there(dscore);
-    if (begun) release(previous);
+    if (begun) release(shared.used[previous]);
     previous = stage;
     make_dscores(p, dscore, dot, dscores);
     hopper::are_there(dscores);
@@ -293,11 +298,7 @@ struct Rows {
   }
 
   __device__ __forceinline__ void compute(const Tensors& tensors) {
-    shared.rows_there.wait(0);
-    if (own_tile >= shape.tiles()) {  // there are none
-      skip(work.num_heads * (work.end_tile - work.first_tile));
-      return;
-    }
+    hopper::Sums score, sums_qk, sums_v;  // dq, or dk and dv
     if constexpr (!kKeyRows) {
       const QueryStats& of_rows =
           tensors.stats[shape.tiles_before(work.sequence, work.first_head) + own_tile];
@@ -306,10 +307,10 @@ struct Rows {
         row_dot[h] = of_rows.dot[hopper::sums_row() + 8 * h];
       }
     }
-    begin();
-    hopper::Sums score, sums_qk, sums_v;  // dq, or dk and dv
+    skip(first_tile - work.first_tile);
+    wait();
     hopper::begin_products();
-    hopper::start_scores<T>(score, hopper::tile_descriptor(shared.row_qk[part]), column_qk());
+    start_scores(score);
     hopper::end_product_group();
     hopper::wait_products<0>();
     hopper::are_there(score);
@@ -319,34 +320,34 @@ struct Rows {
     hopper::wait_products<0>();
     hopper::are_there(sums_qk);
     if constexpr (kKeyRows) hopper::are_there(sums_v);
+    release(shared.used[previous]);
+    rings.columns.advance();
+    skip(work.end_tile - end_tile);
 
-    const int begin = own_tile * kTileSide, rows = min(kTileSide, shape.time - begin);
+    const int begin = own_tile * kTileSide, count = min(kTileSide, shape.time - begin);
     T* out = static_cast<T*>(tensors.dqkv) + (int64_t{work.sequence} * shape.time + begin) * shape.width();
     const int key_column = (shape.heads + work.kv_head) * kTileSide;
-    store_rows(shared.row_qk[part], sums_qk, shape.scale,
-               out + (kKeyRows ? key_column : work.first_head * kTileSide), shape.width(), rows);
+    store_rows(rows.qk, sums_qk, shape.scale, out + (kKeyRows ? key_column : work.first_head * kTileSide),
+               shape.width(), count);
     if constexpr (kKeyRows)
-      store_rows(shared.row_vo[part], sums_v, 1.0f, out + key_column + shape.kv_heads * kTileSide,
-                 shape.width(), rows);
+      store_rows(rows.vo, sums_v, 1.0f, out + key_column + shape.kv_heads * kTileSide, shape.width(), count);
+  }
+
+  __device__ __forceinline__ void run(const Tensors& tensors) {
+    shared.rows_there[rings.rows.at].wait(rings.rows.parity);
+    if (own_tile < shape.tiles()) {
+      compute(tensors);
+    } else {  // there are none
+      skip(work.num_heads * (work.end_tile - work.first_tile));
+    }
+    hopper::hand_to_copies();
+    __syncwarp();
+    release(shared.rows_used[rings.rows.at]);
+    rings.rows.advance();
   }
 };
 
 template <typename T, bool kKeyRows>
-__device__ __forceinline__ void run_block(const Shape& shape, int block, Shared& shared,
-                                          const CUtensorMap& qkv, const CUtensorMap& dout,
-                                          const Tensors& tensors) {
-  const Work<kKeyRows> work(shape, block);
-  if (hopper::warpgroup() == kRowTiles) {
-    hopper::give_registers<24>();
-    if (threadIdx.x == kRowTiles * kWarpgroup) load_all(shape, work, shared, qkv, dout, tensors.stats);
-  } else {
-    hopper::take_registers<240>();
-    Rows<T, kKeyRows>{shape, work, shared}.compute(tensors);
-  }
-}
-
-// Blocks for keys, which have more to do, and then blocks for queries.
-template <typename T>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_grad(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap dout,
                    const Shape shape, const Tensors tensors) {
@@ -355,19 +356,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   if (threadIdx.x == 0) {
     if (hopper::shared_address(memory) % 1024 != 0) __trap();  // swizzled tiles would be read as others
-    shared.rows_there.init(1);
-    for (int i = 0; i < kStages; ++i) {
-      shared.there[i].init(1);
-      shared.used[i].init(kRowTiles * kWarpgroup / 32);
-    }
+    constexpr int kWarps = kRowTiles * kWarpgroup / 32;        // that compute
+    for (Barrier& there : shared.rows_there) there.init(1);
+    for (Barrier& used : shared.rows_used) used.init(kWarps);
+    for (Barrier& there : shared.there) there.init(1);
+    for (Barrier& used : shared.used) used.init(kWarps);
     hopper::publish_barriers();
   }
   __syncthreads();
-  const int block = static_cast<int>(blockIdx.x), key_blocks = shape.blocks(shape.kv_heads);
-  if (block < key_blocks) {
-    run_block<T, true>(shape, block, shared, qkv, dout, tensors);
+  Rings rings;
+  const int pieces = shape.pieces(kKeyRows ? shape.kv_heads : shape.heads);
+  if (hopper::warpgroup() == kRowTiles) {
+    hopper::give_registers<24>();
+    if (threadIdx.x != kRowTiles * kWarpgroup) return;
+    for_each_piece(pieces, [&](int piece) {
+      load_piece(shape, Work<kKeyRows>(shape, piece), shared, rings, qkv, dout, tensors.stats);
+    });
   } else {
-    run_block<T, false>(shape, block - key_blocks, shared, qkv, dout, tensors);
+    hopper::take_registers<240>();
+    for_each_piece(pieces, [&](int piece) {
+      const Work<kKeyRows> work(shape, piece);
+      Rows<T, kKeyRows>{shape, work, shared, rings}.run(tensors);
+    });
   }
 #endif
 }
@@ -436,6 +446,24 @@ Shape shape_of(const FusedAttention& s) {
           1.0f / std::sqrt(static_cast<float>(s.head_dim))};
 }
 
+int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return count;
+}
+
+template <typename T, bool kKeyRows>
+void launch(const Shape& shape, const CUtensorMap& qkv, const CUtensorMap& dout, const Tensors& tensors,
+            cudaStream_t queue) {
+  constexpr int kBytes = sizeof(Shared);
+  const auto kernel = attention_grad<T, kKeyRows>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "attention_grad");
+  const int blocks = std::min(shape.pieces(kKeyRows ? shape.kv_heads : shape.heads), multiprocessors());
+  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, queue>>>(qkv, dout, shape, tensors);
+  check_launch("attention_grad");
+}
+
 int64_t tiles_of_queries(const Shape& s) { return s.tiles_before(s.batch, 0); }
 
 }  // namespace
@@ -456,17 +484,13 @@ void run_hopper_attention_grad(const FusedAttention& fused, const FusedAttention
   const CUtensorMap qkv = tile_map(in.qkv, fused.type, shape, shape.width());
   const CUtensorMap dout = tile_map(in.dout, fused.type, shape, shape.heads * kTileSide);
   const auto run = [&]<typename T>(T*) {
-    const int64_t blocks = tiles_of_queries(shape) * kTileSide * 8 / 256;
-    query_stats<T><<<static_cast<unsigned>(blocks), 256, 0, queue>>>(
+    const int64_t rows = tiles_of_queries(shape) * kTileSide;
+    query_stats<T><<<static_cast<unsigned>(rows * 8 / 256), 256, 0, queue>>>(
         shape, static_cast<const T*>(in.dout), static_cast<const T*>(in.out),
         static_cast<const float*>(in.lse), stats);
     check_launch("attention_grad");
-    constexpr int kBytes = sizeof(Shared);
-    check(cudaFuncSetAttribute(attention_grad<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-          "attention_grad");
-    const auto all = static_cast<unsigned>(shape.blocks(shape.kv_heads) + shape.blocks(shape.heads));
-    attention_grad<T><<<all, kThreads, kBytes, queue>>>(qkv, dout, shape, {stats, in.dqkv});
-    check_launch("attention_grad");
+    launch<T, true>(shape, qkv, dout, {stats, in.dqkv}, queue);
+    launch<T, false>(shape, qkv, dout, {stats, in.dqkv}, queue);
   };
   if (fused.type == DType::BF16) {
     run(static_cast<__nv_bfloat16*>(nullptr));
