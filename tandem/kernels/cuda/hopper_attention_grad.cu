@@ -197,7 +197,9 @@ struct Rows {
   int previous = -1;                  // the stage before, which sums_qk may still need
   float row_log2_sum[2], row_dot[2];  // of the rows, where they are queries
 
+  // What the warp has read may be overwritten.
   __device__ __forceinline__ static void release(Barrier& used) {
+    __syncwarp();
     if (threadIdx.x % 32 == 0) used.arrive();
   }
   __device__ __forceinline__ void wait() const { shared.there[rings.columns.at].wait(rings.columns.parity); }
@@ -341,7 +343,6 @@ struct Rows {
       skip(work.num_heads * (work.end_tile - work.first_tile));
     }
     hopper::hand_to_copies();
-    __syncwarp();
     release(shared.rows_used[rings.rows.at]);
     rings.rows.advance();
   }
