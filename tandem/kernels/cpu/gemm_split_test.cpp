@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tandem/kernels/cpu/gemm.h"
@@ -51,6 +52,7 @@ void multiply_tiles(const uint16_t* a, const uint16_t* b, float* tile, int64_t s
 
 struct EmulatedUnit {
   void step() {}
+  void fetch(const std::byte*) {}
   void load_a(const std::byte* part) { a = reinterpret_cast<const uint16_t*>(part); }
   void load_b(const std::byte* part) { b = reinterpret_cast<const uint16_t*>(part); }
   void load(const std::byte* part_a, const std::byte* part_b) {
@@ -377,6 +379,37 @@ TEST(GemmSplit, RoundsLessThanFp32MultiplyAdds) {
 TEST(GemmSplit, RoundsLikeFp32MultiplyAddsWhereFewProductsCount) {
   SKIP_WITHOUT_AVX512();
   for (int64_t k : {32, 384, 1200}) expect_no_less_exact(badly_scaled_matrices, k, 1.1, 1.2);
+}
+
+// Notes which parts were fetched in the step before those that are loaded.
+struct FetchingUnit {
+  void step() { before = std::exchange(now, {}); }
+  void fetch(const std::byte* part) { now.push_back(part); }
+  void load(const std::byte* a, const std::byte* b) {
+    expect_fetched(a, now);
+    expect_fetched(b, now);
+  }
+  void multiply_then_load_a(const std::byte* part) { expect_fetched(part, before); }
+  void multiply_then_load_b(const std::byte* part) { expect_fetched(part, before); }
+  void multiply_then_load(const std::byte* a, const std::byte* b) { load(a, b); }
+  void multiply() {}
+  void expect_fetched(const std::byte* part, const std::vector<const std::byte*>& fetched) {
+    if (std::find(fetched.begin(), fetched.end(), part) == fetched.end()) ++not_fetched;
+  }
+  std::vector<const std::byte*> before, now;
+  int not_fetched = 0;
+};
+
+// But for the first step of all: what the second product loads was fetched during the first.
+TEST(GemmSplit, FetchesEveryPartAStepBeforeItIsLoaded) {
+  constexpr int64_t kSteps = 3, kPanelBytes = kSteps * kSplitParts * kSplitPartBytes;
+  const std::vector<std::byte> panels(4 * kPanelBytes);
+  const std::byte *a = panels.data(), *b = a + 3 * kPanelBytes;
+  FetchingUnit unit;
+  split_product(unit, kSteps * kSplitDepth, a, b);
+  EXPECT_EQ(unit.not_fetched, 2 + 5);
+  split_product(unit, kSteps * kSplitDepth, a + kPanelBytes, b);
+  EXPECT_EQ(unit.not_fetched, 2 + 5);
 }
 
 // Rounded once, and short of the three products that are left out.
