@@ -257,6 +257,7 @@ TEST(GemmSplit, PacksEveryTypeAndAnyStrides) {
 struct Matrices {
   int64_t m, n, k;
   std::vector<float> a, b;  // m x k, and n x k
+  bool a_along_m = false;   // a is k x m
 };
 
 GemmArgs args_of(const Matrices& in, std::vector<float>& c, Isa isa) {
@@ -264,7 +265,7 @@ GemmArgs args_of(const Matrices& in, std::vector<float>& c, Isa isa) {
   args.m = in.m;
   args.n = in.n;
   args.k = in.k;
-  args.a = {in.a.data(), DType::F32, in.k, 1};
+  args.a = {in.a.data(), DType::F32, in.a_along_m ? 1 : in.k, in.a_along_m ? in.m : 1};
   args.b = {in.b.data(), DType::F32, 1, in.k};
   c.resize(static_cast<size_t>(in.m * in.n));
   args.c = c.data();
@@ -462,13 +463,29 @@ TEST(GemmSplit, GivesTheSameBitsWhicheverRowsAndColumnsAreComputedTogether) {
   }
 }
 
+TEST(GemmSplit, GivesTheSameBitsHoweverManyRowsATaskHas) {
+  SKIP_WITHOUT_AVX512();
+  Matrices in = random_matrices(250, 250, 90, 8);
+  in.a_along_m = true;
+  GemmEngine tall = emulated_engine();
+  tall.kc = 32;
+  GemmEngine flat = tall;
+  flat.shared_least = flat.block_least;
+  const GemmShape shape{.m = in.m, .n = in.n, .k = in.k};
+  ASSERT_EQ(plan_blocking(shape, tall, true).block_least, 2 * plan_blocking(shape, flat, true).block_least);
+  EXPECT_EQ(multiply(in, tall), multiply(in, flat));
+}
+
 // What the emulation shows holds for AMX, if they agree in every bit.
 TEST(GemmSplit, AmxGivesTheBitsOfItsEmulation) {
   if (detected_isa() < Isa::Amx)
     GTEST_SKIP() << "this CPU has no AMX (level " << isa_name(detected_isa()) << ")";
   for (Make make : {Make{random_matrices}, Make{badly_scaled_matrices}, Make{cancelling_matrices}}) {
-    const Matrices in = make(40, 50, 1200, 9);
-    EXPECT_EQ(multiply(in, gemm_engine(Isa::Amx, DType::F32)), multiply(in, emulated_engine()));
+    Matrices in = make(40, 50, 1200, 9);
+    for (bool along_m : {false, true}) {
+      in.a_along_m = along_m;
+      EXPECT_EQ(multiply(in, gemm_engine(Isa::Amx, DType::F32)), multiply(in, emulated_engine()));
+    }
   }
 }
 
