@@ -152,7 +152,7 @@ class Product {
 
   template <typename ParallelFor>
   void run_slice(const Slice& slice, ParallelFor&& parallel_for) const {
-    const RowBlocks blocks{divide_up(slice.rows, engine_.mr), engine_.block_least, engine_.block_panels};
+    const RowBlocks blocks{divide_up(slice.rows, engine_.mr), cut_.block_least, engine_.block_panels};
     const int64_t col_tasks = divide_up(slice.cols, cut_.task_cols);
     parallel_for(blocks.count() * col_tasks, [&](int64_t task, int worker) {
       const int64_t panel = blocks.first_of(task / col_tasks);

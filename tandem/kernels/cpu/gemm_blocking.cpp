@@ -15,6 +15,20 @@ int64_t equal_parts(int64_t total, int64_t most, int64_t unit) {
   return round_up(divide_up(total, divide_up(total, most)), unit);
 }
 
+struct TaskGrid {
+  RowBlocks blocks;
+  int64_t task_cols;  // in panels
+  int64_t num_tasks;
+};
+
+TaskGrid divide_slice(const RowBlocks& blocks, int64_t col_panels) {
+  const int64_t row_tasks = blocks.count();
+  const int64_t col_tasks =
+      row_tasks > kMinTasks / 2 ? 1 : std::min(divide_up(kMinTasks, row_tasks), col_panels);
+  const int64_t task_cols = divide_up(col_panels, col_tasks);
+  return {blocks, task_cols, row_tasks * divide_up(col_panels, task_cols)};
+}
+
 }  // namespace
 
 bool can_share_a(const GemmShape& shape, const GemmEngine& engine) {
@@ -42,14 +56,16 @@ Blocking plan_blocking(const GemmShape& shape, const GemmEngine& engine, bool sh
   cut.a_panel_bytes = round_up(std::min(cut.kc, padded_k) * engine.mr * engine.elem_bytes, kAlign);
   const int64_t shared_rows = kSharedABytes / cut.a_panel_bytes * engine.mr;
   cut.slice_rows = shared_a ? equal_parts(shape.m, shared_rows, engine.mr) : shape.m;
-  const RowBlocks blocks{divide_up(cut.slice_rows, engine.mr), engine.block_least, engine.block_panels};
-  const int64_t packed_panels = shared_a ? blocks.panels : blocks.size_at(0);
-  cut.packed_a_bytes = packed_panels * cut.a_panel_bytes + kAlign;
-
-  const int64_t row_tasks = blocks.count(), col_panels = cut.slice_cols / engine.nr;
-  const int64_t col_tasks =
-      row_tasks > kMinTasks / 2 ? 1 : std::min(divide_up(kMinTasks, row_tasks), col_panels);
-  cut.task_cols = divide_up(col_panels, col_tasks) * engine.nr;
+  const int64_t row_panels = divide_up(cut.slice_rows, engine.mr), col_panels = cut.slice_cols / engine.nr;
+  TaskGrid grid = divide_slice({row_panels, engine.block_least, engine.block_panels}, col_panels);
+  if (shared_a) {
+    const TaskGrid taller = divide_slice({row_panels, engine.shared_least, engine.block_panels}, col_panels);
+    if (taller.num_tasks >= kMinTasks) grid = taller;
+  }
+  const RowBlocks& blocks = grid.blocks;
+  cut.block_least = blocks.least;
+  cut.task_cols = grid.task_cols * engine.nr;
+  cut.packed_a_bytes = (shared_a ? row_panels : blocks.size_at(0)) * cut.a_panel_bytes + kAlign;
 
   const bool keeps_block = shape.c != DType::F32 && shape.k > cut.kc;
   const int64_t sums = keeps_block ? blocks.size_at(0) * engine.mr * cut.task_cols : engine.mr * engine.nr;

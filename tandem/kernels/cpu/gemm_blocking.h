@@ -5,6 +5,8 @@
 // owns a block of C and walks the slice's k in passes of `kc`. It packs its own rows of A for each pass,
 // except in a shared cut: there a slice is a single pass, and slice_rows of A are packed by all threads too.
 // That suits an A that runs along m, whose rows of k are then read from end to end rather than in snippets.
+// Successive tasks of such a cut have the same rows and other columns, so A stays near whichever way they are
+// cut, while B comes from afar once for each block of rows.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +48,8 @@ struct Blocking {
   int64_t kc = 0;
   int64_t slice_depth = 0;
   int64_t slice_cols = 0;
-  int64_t slice_rows = 0;  // all of m unless A is shared
+  int64_t slice_rows = 0;   // all of m unless A is shared
+  int64_t block_least = 0;  // panels of A in a task, but for the last
   int64_t task_cols = 0;
 
   int64_t a_panel_bytes = 0;   // one pass

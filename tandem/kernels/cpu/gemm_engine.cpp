@@ -19,6 +19,7 @@ GemmEngine float_engine(Isa isa, const GemmMicro& micro, TileSize tile, int64_t 
           .kc = kc,
           .block_panels = divide_up(112, tile.mr),
           .block_least = 1,
+          .shared_least = 1,
           .whole_rows = false,
           .pack_a = packs.a_f32,
           .pack_b = packs.b_f32,
@@ -63,7 +64,8 @@ GemmEngine amx_engine() {
 
 // Panels are read from the second-level cache, which by count of cycles keeps up: 14 loads of about 20 for 24
 // products of 16. So a pass may be long, and a task has as many rows as leave room there for panels of B. It
-// has two panels of rows at least, so that what comes of B from afar is used twice.
+// has two panels of rows at least, so that what comes of B from afar is used twice; four where narrower tasks
+// can make up for the number, since two ask for as many lines at a time as the second level can wait for.
 GemmEngine split_engine() {
   GemmEngine engine = amx_engine();
   const GemmMicro micro = gemm_micro_amx_split();
@@ -72,6 +74,7 @@ GemmEngine split_engine() {
   engine.kc = 512;
   engine.block_panels = 8;
   engine.block_least = 2;
+  engine.shared_least = 4;
   engine.pack_a = pack_split_a;
   engine.pack_b = pack_split_b;
   engine.product = micro.product;

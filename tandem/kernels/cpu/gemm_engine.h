@@ -62,6 +62,7 @@ struct GemmEngine {
   int64_t kc;            // most values of k in one pass over the panels
   int64_t block_panels;  // most panels of A in a task
   int64_t block_least;   // and fewest, but for the last task
+  int64_t shared_least;  // fewest where A is shared, if there are enough tasks then
   bool whole_rows;       // product() always writes mr rows
 
   void (*pack_a)(const PackArgs& args);

@@ -110,6 +110,10 @@ struct AmxUnit {
       __builtin_prefetch(row + 16, 1);
     }
   }
+  void fetch(const std::byte* part) {
+#pragma GCC unroll 32
+    for (int64_t i = 0; i < kSplitPartBytes; i += 64) __builtin_prefetch(part + i);
+  }
   void load(const std::byte* a, const std::byte* b) {
     _tile_loadd(4, a, 64);
     _tile_loadd(6, b, 64);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tandem/kernels/cpu/gemm.h"
@@ -51,6 +52,7 @@ void multiply_tiles(const uint16_t* a, const uint16_t* b, float* tile, int64_t s
 
 struct EmulatedUnit {
   void step() {}
+  void fetch(const std::byte*) {}
   void load_a(const std::byte* part) { a = reinterpret_cast<const uint16_t*>(part); }
   void load_b(const std::byte* part) { b = reinterpret_cast<const uint16_t*>(part); }
   void load(const std::byte* part_a, const std::byte* part_b) {
@@ -255,6 +257,7 @@ TEST(GemmSplit, PacksEveryTypeAndAnyStrides) {
 struct Matrices {
   int64_t m, n, k;
   std::vector<float> a, b;  // m x k, and n x k
+  bool a_along_m = false;   // a is k x m
 };
 
 GemmArgs args_of(const Matrices& in, std::vector<float>& c, Isa isa) {
@@ -262,7 +265,7 @@ GemmArgs args_of(const Matrices& in, std::vector<float>& c, Isa isa) {
   args.m = in.m;
   args.n = in.n;
   args.k = in.k;
-  args.a = {in.a.data(), DType::F32, in.k, 1};
+  args.a = {in.a.data(), DType::F32, in.a_along_m ? 1 : in.k, in.a_along_m ? in.m : 1};
   args.b = {in.b.data(), DType::F32, 1, in.k};
   c.resize(static_cast<size_t>(in.m * in.n));
   args.c = c.data();
@@ -379,6 +382,37 @@ TEST(GemmSplit, RoundsLikeFp32MultiplyAddsWhereFewProductsCount) {
   for (int64_t k : {32, 384, 1200}) expect_no_less_exact(badly_scaled_matrices, k, 1.1, 1.2);
 }
 
+// Notes which parts were fetched in the step before those that are loaded.
+struct FetchingUnit {
+  void step() { before = std::exchange(now, {}); }
+  void fetch(const std::byte* part) { now.push_back(part); }
+  void load(const std::byte* a, const std::byte* b) {
+    expect_fetched(a, now);
+    expect_fetched(b, now);
+  }
+  void multiply_then_load_a(const std::byte* part) { expect_fetched(part, before); }
+  void multiply_then_load_b(const std::byte* part) { expect_fetched(part, before); }
+  void multiply_then_load(const std::byte* a, const std::byte* b) { load(a, b); }
+  void multiply() {}
+  void expect_fetched(const std::byte* part, const std::vector<const std::byte*>& fetched) {
+    if (std::find(fetched.begin(), fetched.end(), part) == fetched.end()) ++not_fetched;
+  }
+  std::vector<const std::byte*> before, now;
+  int not_fetched = 0;
+};
+
+// But for the first step of all: what the second product loads was fetched during the first.
+TEST(GemmSplit, FetchesEveryPartAStepBeforeItIsLoaded) {
+  constexpr int64_t kSteps = 3, kPanelBytes = kSteps * kSplitParts * kSplitPartBytes;
+  const std::vector<std::byte> panels(4 * kPanelBytes);
+  const std::byte *a = panels.data(), *b = a + 3 * kPanelBytes;
+  FetchingUnit unit;
+  split_product(unit, kSteps * kSplitDepth, a, b);
+  EXPECT_EQ(unit.not_fetched, 2 + 5);
+  split_product(unit, kSteps * kSplitDepth, a + kPanelBytes, b);
+  EXPECT_EQ(unit.not_fetched, 2 + 5);
+}
+
 // Rounded once, and short of the three products that are left out.
 TEST(GemmSplit, MultipliesTwoNumbersToAUnitInTheLastPlace) {
   SKIP_WITHOUT_AVX512();
@@ -429,13 +463,29 @@ TEST(GemmSplit, GivesTheSameBitsWhicheverRowsAndColumnsAreComputedTogether) {
   }
 }
 
+TEST(GemmSplit, GivesTheSameBitsHoweverManyRowsATaskHas) {
+  SKIP_WITHOUT_AVX512();
+  Matrices in = random_matrices(250, 250, 90, 8);
+  in.a_along_m = true;
+  GemmEngine tall = emulated_engine();
+  tall.kc = 32;
+  GemmEngine flat = tall;
+  flat.shared_least = flat.block_least;
+  const GemmShape shape{.m = in.m, .n = in.n, .k = in.k};
+  ASSERT_EQ(plan_blocking(shape, tall, true).block_least, 2 * plan_blocking(shape, flat, true).block_least);
+  EXPECT_EQ(multiply(in, tall), multiply(in, flat));
+}
+
 // What the emulation shows holds for AMX, if they agree in every bit.
 TEST(GemmSplit, AmxGivesTheBitsOfItsEmulation) {
   if (detected_isa() < Isa::Amx)
     GTEST_SKIP() << "this CPU has no AMX (level " << isa_name(detected_isa()) << ")";
   for (Make make : {Make{random_matrices}, Make{badly_scaled_matrices}, Make{cancelling_matrices}}) {
-    const Matrices in = make(40, 50, 1200, 9);
-    EXPECT_EQ(multiply(in, gemm_engine(Isa::Amx, DType::F32)), multiply(in, emulated_engine()));
+    Matrices in = make(40, 50, 1200, 9);
+    for (bool along_m : {false, true}) {
+      in.a_along_m = along_m;
+      EXPECT_EQ(multiply(in, gemm_engine(Isa::Amx, DType::F32)), multiply(in, emulated_engine()));
+    }
   }
 }
 
