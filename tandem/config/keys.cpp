@@ -125,7 +125,7 @@ std::vector<Key> make_keys() {
       KEY(memory.offload, any(), "what lives in host memory"),
       KEY(memory.limit, bytes(), "bytes a rank may use; 0 = what the machine has"),
       KEY(memory.scratch, bytes(),
-          "bytes of scratch that the loss and attention gradients aim at; 0 = as they are fastest"),
+          "bytes of scratch that the loss and cuDNN's attention gradient aim at; 0 = as they are fastest"),
 
       KEY(checkpoint.every, at_least(0), "steps between checkpoints; 0 = never"),
       KEY(checkpoint.keep, at_least(0), "newest checkpoints kept; 0 = all"),

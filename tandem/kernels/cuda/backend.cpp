@@ -15,9 +15,10 @@
 namespace tandem::cuda {
 namespace {
 
-// Whether there is code for Hopper, and a Hopper to run it: no other GPU can.
+// Whether there is code for Hopper, and nothing but Hoppers to run it: no other GPU can.
 bool is_for_hopper(const std::vector<Device>& found) {
-  return TANDEM_CUDA_HAS_SM90A != 0 && (found.empty() || found.front().major == 9);
+  return TANDEM_CUDA_HAS_SM90A != 0 &&
+         std::all_of(found.begin(), found.end(), [](const Device& device) { return device.major == 9; });
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ Backend make_backend(KernelRegistry host) {
   Backend backend;
   const std::vector<Device> found = devices();
   backend.name = "cuda";
-  backend.description = found.empty() ? "cuda, no GPU here" : found.front().name;
+  backend.description = found.empty() ? "cuda, planned for a Hopper" : found.front().name;
   backend.kernels = all_kernels();
   backend.host_kernels = std::move(host);
   const WorldInfo world = read_world();

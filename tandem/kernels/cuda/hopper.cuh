@@ -118,8 +118,9 @@ struct Sums {
 };
 
 // A warpgroup's part of a 64 x 64 matrix of 16 bits, the left factor of a product: as Sums has it, columns
-// two and two. For factors that were just made: one that is to live through a loop belongs in a tile, since
-// ptxas (13.0) lets the loop's others overwrite its registers.
+// two and two. For factors that were just made: one that is to live through a loop belongs in a tile. Where
+// the gradient of attention kept its rows as factors, ptxas (13.0) gave others of the loop the same
+// registers.
 struct Factor {
   uint32_t pair[16];
 };

@@ -1,5 +1,6 @@
-// The gradient of attention on Hopper's matrix units, for heads of 64 elements of 16 bits. Sums are made in a
-// fixed order and gradients of scores never leave the registers, so that it needs next to no scratch.
+// The gradient of attention on Hopper's matrix units, for heads of 64 elements of 16 bits: causal over any
+// length, without a mask over multiples of 64. Sums are made in a fixed order and gradients of scores never
+// leave the registers, so that it needs next to no scratch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,7 +8,6 @@
 #include <cstddef>
 #include <span>
 
-#include "tandem/base/dtype.h"
 #include "tandem/kernels/cuda/fused_attention.h"
 
 namespace tandem::cuda {

@@ -17,7 +17,7 @@ void add_embedding_kernels(KernelRegistry& registry);  // embedding*, position_g
 void add_loss_kernels(KernelRegistry& registry);  // cross_entropy*, linear_cross_entropy*, vocab_*, add_stats
 void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, adamw, sgd, loss scaler
 
-// Those for this machine's first GPU; where there is none, for a Hopper.
+// Those for this machine's GPUs; where there are none, for a Hopper.
 KernelRegistry all_kernels();
 
 }  // namespace tandem::cuda
