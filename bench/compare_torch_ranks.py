@@ -4,8 +4,9 @@
   python3 bench/compare_torch_ranks.py [--tandem build/release/bin/tandem] [--rounds 3] [--cores 0,1] [--python python3]
 
 Prints, for ddp and fsdp, tokens/s of both (medians over the rounds) and their ratio, and Tandem's speed as a part of its
-own with one process of two threads. PyTorch's fsdp is FSDP2 (fully_shard on each block and the root); where the
-installed torch has none, or no torch is installed, Tandem's figures alone.
+own with one process of two threads; then every round, because cores of a shared host change from one to the next. Both
+take turns: what has just run is always the other. PyTorch's fsdp is FSDP2 (fully_shard on each block and the root);
+where the installed torch has none, or no torch is installed, Tandem's figures alone.
 """
 import argparse
 import json
@@ -60,32 +61,41 @@ def main():
     config = os.path.join(ROOT, "configs", args.workload + ".yaml")
     ours = [args.tandem, "bench", config, "--json", "--steps", str(args.steps), "--warmup", "2"]
     theirs = [args.python, os.path.join(HERE, "torch_bench.py"), "--w", args.workload, "--device", "cpu", "--mode", "eager",
-              "--precision", "fp32", "--threads", "1", "--steps", str(args.steps), "--warmup", "2"]
+              "--precision", "fp32", "--steps", str(args.steps), "--warmup", "2"]
     batch = {"cpu-gpt": 16, "cpu-llama": 8}[args.workload]
 
     def tandem(strategy):
         return run(ours + ["--set", "threads=1", "--set", f"parallel.strategy={strategy}", "--set", "parallel.data=2",
                            "--set", f"train.micro_batch={batch // 2}"], args.cores, ranks=2)
 
-    rows = {name: [] for name in ("one process", "ddp", "fsdp", "torch ddp", "torch fsdp")}
+    def torch(strategy):
+        return run(theirs + ["--threads", "1", "--parallel", strategy], args.cores, ranks=2)
+
+    rows = {name: [] for name in ("torch ddp", "ddp", "torch fsdp", "fsdp", "torch one process", "one process")}
     for _ in range(args.rounds):
-        rows["one process"].append(run(ours + ["--set", "threads=2"], args.cores))
         for strategy in ("ddp", "fsdp"):
+            rows["torch " + strategy].append(torch(strategy))
             rows[strategy].append(tandem(strategy))
-            rows["torch " + strategy].append(run(theirs + ["--parallel", strategy], args.cores, ranks=2))
+        rows["torch one process"].append(run(theirs + ["--threads", "2"], args.cores))
+        rows["one process"].append(run(ours + ["--set", "threads=2"], args.cores))
+
+    def speeds(name):
+        return [row.get("tokens_per_s", row.get("tok_s")) if row else None for row in rows[name]]
 
     def speed(name):
-        found = [row.get("tokens_per_s", row.get("tok_s")) for row in rows[name] if row]
+        found = [value for value in speeds(name) if value]
         return statistics.median(found) if found else None
 
     one = speed("one process")
     print(f"one process, two threads: {one:.0f} tokens/s")
     print(f"{'':<6} {'tandem tok/s':>13} {'of one process':>15} {'torch tok/s':>12} {'ratio':>6} {'start s':>8}")
     for strategy in ("ddp", "fsdp"):
-        mine, torch = speed(strategy), speed("torch " + strategy)
+        mine, theirs_too = speed(strategy), speed("torch " + strategy)
         start = statistics.median(row["start_overhead_s"] for row in rows[strategy])
-        print(f"{strategy:<6} {mine:>13.0f} {mine / one:>15.2f} "
-              f"{f'{torch:.0f}' if torch else '-':>12} {f'{mine / torch:.2f}' if torch else '-':>6} {start:>8.2f}")
+        print(f"{strategy:<6} {mine:>13.0f} {mine / one:>15.2f} {f'{theirs_too:.0f}' if theirs_too else '-':>12} "
+              f"{f'{mine / theirs_too:.2f}' if theirs_too else '-':>6} {start:>8.2f}")
+    for name in rows:
+        print(f"{name:<18} {' '.join(f'{value:>7.0f}' if value else '      -' for value in speeds(name))}")
 
 
 main()
