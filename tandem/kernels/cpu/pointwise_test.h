@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -88,7 +88,7 @@ inline std::vector<HostTensor> run(const Kernel& kernel, Call call, ThreadPool& 
   kernel.run({in, out, call.attrs, std::span(workspace).first(bytes)}, stream);
   for (size_t i = bytes; i < workspace.size(); ++i) EXPECT_EQ(workspace[i], std::byte{0xa5}) << kernel.name;
   for (size_t k = 0; k < out.size(); ++k)
-    std::memcpy(fresh[k].bytes.data(), out[k].data, fresh[k].bytes.size());
+    std::copy_n(out[k].as<std::byte>(), fresh[k].bytes.size(), fresh[k].bytes.data());
   return fresh;
 }
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "tandem/base/rng.h"
 #include "tandem/kernels/cpu/ref_tensor.h"
@@ -75,7 +75,7 @@ KernelRun& KernelRun::run(const KernelRegistry& registry, const std::string& ker
   std::vector<TensorArg> in, out;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     buffers.emplace_back(inputs_[i].size());
-    std::memcpy(buffers.back().data(), inputs_[i].data(), inputs_[i].size());
+    std::copy(inputs_[i].begin(), inputs_[i].end(), buffers.back().data());
     in.push_back({buffers.back().data(), input_types_[i]});
   }
   for (size_t i = 0; i < node_.outputs.size(); ++i) {
