@@ -99,6 +99,21 @@ class Node(Namespace):
             self.switch.ip("link", "set", self.port, state)
 
 
+# Tests give up on a store after a second or so: it answers before they begin.
+WAIT_FOR_HEALTH = """
+import sys, time, urllib.request
+begun = time.monotonic()
+while True:
+    try:
+        urllib.request.urlopen(sys.argv[1] + "/health", timeout=5)
+        break
+    except OSError as error:
+        if time.monotonic() - begun > 30:
+            sys.exit(f"etcd did not start: {error}")
+        time.sleep(0.05)
+"""
+
+
 class Network:
     """Nodes, and a switch with an etcd."""
 
@@ -120,6 +135,7 @@ class Network:
                               "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
                               "--log-level", "error", "--unsafe-no-fsync"),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(self.switch.enter(sys.executable, "-c", WAIT_FOR_HEALTH, client), check=True)
 
     def close(self):
         self.etcd.kill()
