@@ -9,7 +9,7 @@
 #include "tandem/compile/update_graph.h"
 #include "tandem/ir/text.h"
 #include "tandem/ir/verify.h"
-#include "tandem/models/model.h"
+#include "tandem/models/tiny_gpt2_test.h"
 
 namespace tandem {
 namespace {
@@ -77,15 +77,7 @@ TEST(DataAxis, FsdpGathersBeforeUseAndKeepsOnlyAPartOfTheGradient) {
   EXPECT_NE(text.find("{accumulate=1, axis=\"data\", size=2} backward : f32[32]"), std::string::npos) << text;
 }
 
-Graph gpt2(int64_t layers) {
-  ModelConfig config;
-  config.layers = layers;
-  config.width = 16;
-  config.heads = 2;
-  config.context = 8;
-  config.vocab = 32;
-  return build_model(config, 2);
-}
+Graph gpt2(int64_t layers) { return build_model(tiny_gpt2(layers), 2); }
 
 std::vector<int32_t> nodes_of(const Graph& graph, Op op, Phase phase) {
   std::vector<int32_t> ids;

@@ -17,11 +17,13 @@ namespace {
 
 // Whether there is code for Hopper, and nothing but Hoppers to run it: no other GPU can.
 bool is_for_hopper(const std::vector<Device>& found) {
-  return TANDEM_CUDA_HAS_SM90A != 0 &&
+  return has_hopper_code() &&
          std::all_of(found.begin(), found.end(), [](const Device& device) { return device.major == 9; });
 }
 
 }  // namespace
+
+bool has_hopper_code() { return TANDEM_CUDA_HAS_SM90A != 0; }
 
 KernelRegistry all_kernels() {
   KernelRegistry registry;

@@ -80,18 +80,11 @@ RowPlan plan_of(int64_t row_bytes) {
       ->plan;
 }
 
-int attribute(cudaDeviceAttr name) {
-  int device = 0, value = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&value, name, device), "cudaDeviceGetAttribute");
-  return value;
-}
-
 // What each of some blocks on a multiprocessor may use, besides its few static variables.
 int64_t shared_bytes_of_block(int blocks) {
   constexpr int kStaticBytes = 1024;
-  return attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / blocks -
-         attribute(cudaDevAttrReservedSharedMemoryPerBlock) - kStaticBytes;
+  return device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / blocks -
+         device_attribute(cudaDevAttrReservedSharedMemoryPerBlock) - kStaticBytes;
 }
 
 template <typename Kernel>
@@ -116,7 +109,7 @@ bool stream_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
   const auto kernel = cross_entropy_stream_kernel<T, kThreads, kBlocks>;
   allow_shared_bytes(kernel, kBytes);
   // Two blocks overlap better when each ends with its row (3% at 50304 columns); one alone must go on.
-  const int64_t blocks = kBlocks > 1 ? in.rows : attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t blocks = kBlocks > 1 ? in.rows : device_attribute(cudaDevAttrMultiProcessorCount);
   const auto grid = static_cast<unsigned>(std::min(in.rows, blocks));
   kernel<<<grid, kThreads, kBytes, queue>>>(static_cast<T*>(in.logits), {.targets = in.targets,
                                                                          .scale = scale,

@@ -14,4 +14,12 @@ inline void check(cudaError_t status, const char* what) {
 
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
+// Of the current device.
+inline int device_attribute(cudaDeviceAttr name) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&value, name, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
 }  // namespace tandem::cuda

@@ -448,20 +448,14 @@ Shape shape_of(const FusedAttention& s) {
           1.0f / std::sqrt(static_cast<float>(s.head_dim))};
 }
 
-int multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, bool kKeyRows>
 void launch(const Shape& shape, const CUtensorMap& qkv, const CUtensorMap& dout, const Tensors& tensors,
             cudaStream_t queue) {
   constexpr int kBytes = sizeof(Shared);
   const auto kernel = attention_grad<T, kKeyRows>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "attention_grad");
-  const int blocks = std::min(shape.pieces(kKeyRows ? shape.kv_heads : shape.heads), multiprocessors());
+  const int blocks = std::min(shape.pieces(kKeyRows ? shape.kv_heads : shape.heads),
+                              device_attribute(cudaDevAttrMultiProcessorCount));
   kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, queue>>>(qkv, dout, shape, tensors);
   check_launch("attention_grad");
 }
