@@ -9,6 +9,7 @@
 #include "tandem/ir/builder.h"
 #include "tandem/ir/text.h"
 #include "tandem/ir/verify.h"
+#include "tandem/models/tiny_gpt2_test.h"
 
 namespace tandem {
 namespace {
@@ -99,6 +100,31 @@ TEST(FuseBiasSums, CrossBlocksWhereThereIsNothingToAccumulate) {
   }
   EXPECT_EQ(sums, 4);
   EXPECT_EQ(count(graph, Op::MatmulBiasAcc), 2) << "of the up projections";
+}
+
+TEST(FuseBiasSums, GoIntoAttentionsGradientWhereItCanSum) {
+  FuseOptions options = kAll;
+  for (const bool can : {false, true}) {
+    options.attention_sums =
+        can ? [](const TensorType& qkv,
+                 const Attrs& attrs) { return qkv.shape.last() == 48 && attrs.integer("heads") == 2; }
+            : static_cast<bool (*)(const TensorType&, const Attrs&)>(nullptr);
+    Graph graph = differentiate(build_model(tiny_gpt2(2), 2));
+    ASSERT_TRUE(mark_fresh(graph));
+    graph = fuse(graph, options);
+    verify(graph, "fuse");
+    EXPECT_EQ(count(graph, Op::BiasGrad), 0);
+    int sums = 0;
+    for (const Node& node : graph.nodes()) {
+      if (node.op != Op::AttentionGrad || node.attrs.integer_or("sums", 0) == 0) continue;
+      ++sums;
+      EXPECT_EQ(node.attrs.integer_or("fresh", 0), 1) << "as its bias's gradient was";
+      EXPECT_EQ(node.outputs.back(), graph.type(node.inputs.back()));
+      EXPECT_EQ(aliased_input(node, 1), 4);
+    }
+    EXPECT_EQ(sums, can ? 2 : 0);
+    EXPECT_EQ(count(graph, Op::MatmulBiasAcc), can ? 4 : 6);
+  }
 }
 
 TEST(FuseGelu, ItsGradientJoinsTheProductBeforeIt) {

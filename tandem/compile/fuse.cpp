@@ -205,7 +205,7 @@ class Fusion {
 
 Graph fuse(const Graph& graph, const FuseOptions& options) {
   Graph fused = fuse_quantize(Fusion(graph, options).run());
-  return options.bias_sums ? fuse_bias_sums(fused, options.sums_across_blocks) : fused;
+  return options.bias_sums ? fuse_bias_sums(fused, options) : fused;
 }
 
 }  // namespace tandem

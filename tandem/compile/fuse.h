@@ -29,6 +29,8 @@ struct FuseOptions {
   bool gelu_again = false;
   bool gelu_grad = false;
   bool bias_sums = false;
+  // Whether attention's gradient makes sums, too, for such qkv {heads, kv_heads, causal}. Null: it does not.
+  bool (*attention_sums)(const TensorType& qkv, const Attrs& attrs) = nullptr;
   bool sums_across_blocks = false;  // of biases (fuse_bias.h); the compiler sets it where a step is one pass
   bool outputs_again = false;       // gradients of norms and SwiGLU can give the forward's output again
 };

@@ -12,8 +12,8 @@ namespace {
 
 class BiasFusion {
  public:
-  BiasFusion(const Graph& graph, bool across_blocks)
-      : graph_(graph), across_blocks_(across_blocks), readers_(readers(graph)), rewrite_(graph) {}
+  BiasFusion(const Graph& graph, const FuseOptions& options)
+      : graph_(graph), options_(options), readers_(readers(graph)), rewrite_(graph) {}
 
   Graph run() {
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) {
@@ -40,14 +40,25 @@ class BiasFusion {
     return graph_.node(a).attrs.integer_or("fresh", 0) == graph_.node(b).attrs.integer_or("fresh", 0);
   }
 
+  // Whether the node that makes dy, with its first output, can make its column sums.
+  bool sums_columns(int32_t id, int32_t bias) const {
+    const Node& node = graph_.node(id);
+    switch (node.op) {
+      case Op::LayerNormGrad:
+      case Op::RmsNormGrad: return alike(id, bias);
+      case Op::AttentionGrad:
+        return options_.attention_sums != nullptr &&
+               options_.attention_sums(graph_.type(node.inputs[1]), node.attrs);
+      default: return false;
+    }
+  }
+
   // The node that is to make the sums of this bias's gradient.
   std::optional<int32_t> find_host(int32_t bias) const {
     const Value dy = graph_.node(bias).inputs[1];
     if (!is_leaf(graph_.node(graph_.node(bias).inputs[0].node).op)) return std::nullopt;
-    const Op made_by = graph_.node(dy.node).op;
-    const bool near = across_blocks_ || graph_.node(dy.node).block == graph_.node(bias).block;
-    const bool norm = (made_by == Op::LayerNormGrad || made_by == Op::RmsNormGrad) && dy.index == 0;
-    if (norm && near && alike(dy.node, bias) && !bias_of_.contains(dy.node)) return dy.node;
+    const bool near = options_.sums_across_blocks || graph_.node(dy.node).block == graph_.node(bias).block;
+    if (near && dy.index == 0 && sums_columns(dy.node, bias) && !bias_of_.contains(dy.node)) return dy.node;
     for (int32_t reader : readers_.at(dy)) {
       const Node& product = graph_.node(reader);
       const bool same_rows = product.op == Op::MatmulAcc && reader > bias && product.inputs[1] == dy &&
@@ -66,6 +77,7 @@ class BiasFusion {
     inputs.insert(product ? inputs.begin() + 1 : inputs.end(), accumulator);
     Attrs attrs = node.attrs;
     if (!product) attrs.set("sums", int64_t{1});
+    if (graph_.node(bias).attrs.has("fresh")) attrs.set("fresh", int64_t{1});
     const Value made = append(rewrite_.graph(), product ? Op::MatmulBiasAcc : node.op, inputs,
                               std::move(attrs), node.block, node.phase);
     const auto count = static_cast<int32_t>(node.outputs.size());
@@ -74,7 +86,7 @@ class BiasFusion {
   }
 
   const Graph& graph_;
-  const bool across_blocks_;
+  const FuseOptions& options_;
   const std::map<Value, std::vector<int32_t>> readers_;
   Rewrite rewrite_;
   std::map<int32_t, int32_t> bias_of_;  // by the node that makes its sums
@@ -83,8 +95,8 @@ class BiasFusion {
 
 }  // namespace
 
-Graph fuse_bias_sums(const Graph& graph, bool across_blocks) {
-  return BiasFusion(graph, across_blocks).run();
+Graph fuse_bias_sums(const Graph& graph, const FuseOptions& options) {
+  return BiasFusion(graph, options).run();
 }
 
 }  // namespace tandem

@@ -34,7 +34,7 @@ int aliased_need(const Node& node, int index) {
   return index < tensors ? -1 : static_cast<int>(node.inputs.size()) - 1;
 }
 
-// Of what a norm's gradient may have beyond its own: the sums, which come last, are in place, and y is not.
+// Of what a gradient may have beyond its own: the sums, which come last, are in place, and y is not.
 int aliased_sums(const Node& node, int index) {
   const bool last = index + 1 == static_cast<int>(node.outputs.size());
   return last && node.attrs.integer_or("sums", 0) != 0 ? static_cast<int>(node.inputs.size()) - 1 : -1;
@@ -77,6 +77,7 @@ int aliased_input(const Node& node, int index) {
       return index == 0 ? -1 : index + 4;
     case Op::BatchNormGrad:
     case Op::GroupNormGrad: return index == 0 ? -1 : index + 4;
+    case Op::AttentionGrad: return index == 0 ? -1 : aliased_sums(node, index);
     case Op::RmsNormGrad:
       if (index > 1) return aliased_sums(node, index);
       return index == 0 ? -1 : 4;

@@ -81,7 +81,7 @@ class Infer {
       case Op::GroupNormGrad: return {in_[0], in_[5], in_[6]};
       case Op::GroupNorm: return group_norm();
       case Op::Attention: return attention();
-      case Op::AttentionGrad: return {in_[1]};
+      case Op::AttentionGrad: return with_sums({in_[1]});
       case Op::Add: return {same(0, 1)};
       case Op::Scale:
       case Op::Gelu:
@@ -169,10 +169,13 @@ class Infer {
   std::string shape(int i) const { return to_string(in_[static_cast<size_t>(i)].shape); }
 
   bool again() const { return attrs_.integer_or("again", 0) != 0; }
-  Types with_more(Types types) const {  // than every norm's gradient has
-    if (again()) types.push_back(in_[1]);
+  Types with_sums(Types types) const {
     if (attrs_.integer_or("sums", 0) != 0) types.push_back(in_.back());
     return types;
+  }
+  Types with_more(Types types) const {  // than every norm's gradient has
+    if (again()) types.push_back(in_[1]);
+    return with_sums(std::move(types));
   }
 
   TensorType same(size_t a, size_t b) const {

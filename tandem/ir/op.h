@@ -79,7 +79,7 @@ enum class Op : uint8_t {
   RopeGrad,       // dqkv {heads, kv_heads, theta} -> dqkv!  the inverse rotation
   Attention,      // qkv {heads, kv_heads, causal} -> out[B,T,heads*head_dim], lse[B,heads,T]   lse f32
                   // {scratch}, if there, is how many bytes the gradient's kernel should work in
-  AttentionGrad,  // dout, qkv, out, lse {heads, kv_heads, causal} -> dqkv
+  AttentionGrad,  // dout, qkv, out, lse [, acc_bias] {heads, kv_heads, causal} -> dqkv [, acc_bias!]
 
   // --- pointwise and shape --------------------------------------------------------------------
   Add,                // a, b -> y

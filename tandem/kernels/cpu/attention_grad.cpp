@@ -180,7 +180,9 @@ int64_t scratch_elems(const AttentionShape& shape) {
   return 2 * shape.transposed_elems() + 3 * shape.rows_elems() + 3 * shape.query_elems() + 2 * kScoreElems;
 }
 
-bool supports(const CallSignature& call) { return fast_attention_type(call.in[1], *call.attrs); }
+bool supports(const CallSignature& call) {
+  return call.in.size() == 4 && fast_attention_type(call.in[1], *call.attrs);
+}
 
 size_t workspace(const CallSignature& call, int num_threads) {
   const AttentionShape shape = attention_shape(call.in[1], *call.attrs);

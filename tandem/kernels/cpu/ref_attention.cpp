@@ -123,6 +123,14 @@ void run_attention_grad(const KernelArgs& args, Stream&) {
     }
   }
   for (int64_t i = 0; i < dqkv.elems(); ++i) set(dqkv, i, sums[static_cast<size_t>(i)]);
+  if (args.attrs.integer_or("sums", 0) == 0) return;
+  begin_accumulators(args, {1});
+  const int64_t width = qkv.type.shape.last();
+  for (int64_t column = 0; column < width; ++column) {
+    double sum = 0;
+    for (int64_t i = column; i < dqkv.elems(); i += width) sum += get(dqkv, i);
+    accumulate(args.out[1], column, sum);
+  }
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ Backend make_backend(KernelRegistry host) {
                   .gelu_of_product = true,
                   .gelu_grad = true,
                   .bias_sums = true,
+                  .attention_sums = is_for_hopper(found) ? hopper_sums_for_bias : nullptr,
                   .outputs_again = true};
   backend.has_fp8 = found.empty() || found.front().major * 10 + found.front().minor >= 89;
   backend.overwrites_gradients = true;

@@ -130,8 +130,13 @@ void column_sums(DType dtype, const void* x, int64_t rows, int64_t cols, float* 
     }
   });
   check_launch("sum_chunks");
+  add_chunk_sums(chunk_sums, chunks.count, cols, sums, accumulate, queue);
+}
+
+void add_chunk_sums(const float* chunk_sums, int64_t count, int64_t cols, float* sums, bool accumulate,
+                    cudaStream_t queue) {
   add_chunks<<<static_cast<unsigned>(divide_up(cols, kWarp)), dim3(kWarp, kWarp), 0, queue>>>(
-      chunk_sums, chunks.count, cols, sums, accumulate);
+      chunk_sums, count, cols, sums, accumulate);
   check_launch("add_chunks");
 }
 

@@ -19,6 +19,10 @@ size_t column_sums_workspace(DType dtype, int64_t rows, int64_t cols);
 void column_sums(DType dtype, const void* x, int64_t rows, int64_t cols, float* sums, bool accumulate,
                  std::span<std::byte> workspace, cudaStream_t queue);
 
+// sums[cols] (+)= the sums of chunks of rows, chunk_sums[count, cols].
+void add_chunk_sums(const float* chunk_sums, int64_t count, int64_t cols, float* sums, bool accumulate,
+                    cudaStream_t queue);
+
 void add_bias_grad_kernels(KernelRegistry& registry);  // bias_grad
 
 }  // namespace tandem::cuda

@@ -39,7 +39,7 @@ void run(const KernelArgs& args, Stream& stream) {
 }
 
 bool supports_grad(const CallSignature& call) {
-  return fused_attention_supported(shape_of(call.in[1], *call.attrs));
+  return call.in.size() == 4 && fused_attention_supported(shape_of(call.in[1], *call.attrs));
 }
 size_t workspace_grad(const CallSignature& call, int) {
   return fused_attention_grad_workspace(shape_of(call.in[1], *call.attrs));
@@ -56,18 +56,28 @@ void run_grad(const KernelArgs& args, Stream& stream) {
                            queue_of(stream));
 }
 
+// With four inputs, or five where it is to sum for a bias.
 bool supports_hopper_grad(const CallSignature& call) {
-  return hopper_attention_grad_supported(shape_of(call.in[1], *call.attrs));
+  const bool sums = call.attrs->integer_or("sums", 0) != 0;
+  return call.in.size() == (sums ? 5 : 4) && (!sums || call.in[4].dtype == DType::F32) &&
+         hopper_attention_grad_supported(shape_of(call.in[1], *call.attrs));
 }
 size_t workspace_hopper_grad(const CallSignature& call, int) {
-  return hopper_attention_grad_workspace(shape_of(call.in[1], *call.attrs));
+  return hopper_attention_grad_workspace(shape_of(call.in[1], *call.attrs), call.in.size() > 4);
 }
 void run_hopper_grad(const KernelArgs& args, Stream& stream) {
-  run_hopper_attention_grad(shape_of(args.in[1].type, args.attrs), grad_tensors(args), args.workspace,
+  BiasSums bias;
+  if (args.out.size() > 1)
+    bias = {.sums = args.out[1].as<float>(), .accumulate = args.attrs.integer_or("fresh", 0) == 0};
+  run_hopper_attention_grad(shape_of(args.in[1].type, args.attrs), grad_tensors(args), bias, args.workspace,
                             queue_of(stream));
 }
 
 }  // namespace
+
+bool hopper_sums_for_bias(const TensorType& qkv, const Attrs& attrs) {
+  return hopper_attention_grad_supported(shape_of(qkv, attrs));
+}
 
 void add_hopper_kernels(KernelRegistry& registry) {
   registry.add({"hopper.attention_grad", Op::AttentionGrad, supports_hopper_grad, workspace_hopper_grad,

@@ -95,6 +95,11 @@ __device__ __forceinline__ void load_bytes(void* shared, const void* global, int
       : "memory");
 }
 
+// Into the L2 cache, the line with this address.
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 // All threads of a warpgroup.
 __device__ __forceinline__ void sync_warpgroup() {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + static_cast<int>(threadIdx.x) / kWarpgroup), "n"(kWarpgroup)

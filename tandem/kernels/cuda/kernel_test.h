@@ -31,4 +31,13 @@ std::vector<HostTensor> run_on_gpu(const Call& call, const std::string& name = {
 // `slack` is absolute, beside one unit in the last place of the storage type, relative.
 void expect_as_reference(const Call& call, double slack = 4e-6, const std::string& name = {});
 
+// The call that also sums the columns of its first output into a bias's gradient.
+inline Call with_sums(Call call, const HostTensor& acc_bias) {
+  call.shares.push_back(static_cast<int>(call.in.size()));
+  call.in.push_back(acc_bias);
+  call.out.push_back(acc_bias.type);
+  call.attrs.set("sums", int64_t{1});
+  return call;
+}
+
 }  // namespace tandem::cuda

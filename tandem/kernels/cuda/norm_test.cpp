@@ -17,14 +17,6 @@ void expect_forward_matches(const NormData& data) {
   expect_as_reference(data.add_rms_norm(), slack);
 }
 
-Call with_sums(Call call, const HostTensor& acc_bias) {
-  call.shares.push_back(static_cast<int>(call.in.size()));
-  call.in.push_back(acc_bias);
-  call.out.push_back(acc_bias.type);
-  call.attrs.set("sums", int64_t{1});
-  return call;
-}
-
 using cpu::with_again;
 
 // The sums of dx are of what is stored: they differ by the rounding of every row.

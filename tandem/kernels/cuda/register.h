@@ -17,7 +17,8 @@ void add_embedding_kernels(KernelRegistry& registry);  // embedding*, position_g
 void add_loss_kernels(KernelRegistry& registry);  // cross_entropy*, linear_cross_entropy*, vocab_*, add_stats
 void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, adamw, sgd, loss scaler
 
-bool has_hopper_code();  // this was built with
+bool hopper_sums_for_bias(const TensorType& qkv, const Attrs& attrs);  // FuseOptions::attention_sums
+bool has_hopper_code();                                                // this was built with
 
 // Those for this machine's GPUs; where there are none, for a Hopper.
 KernelRegistry all_kernels();
