@@ -8,8 +8,8 @@
 //   swiglu or its gradient + quantizing to 8 bits -> one op (fp8.h);
 //   a large vocabulary projection + loss (+ their gradients) -> linear_cross_entropy(_grad), in chunks of
 //   rows.
-// Keeps: values bit for bit, except that the chunked projection sums its weight gradient chunk by chunk, and
-//   that matmul_gelu_grad does not round the product.
+// Keeps: values bit for bit, except that the chunked projection sums its weight gradient chunk by chunk, that
+//   matmul_gelu_grad does not round the product, and the order in which a bias's gradient is summed.
 // Needs before: recompute (which wants single ops to choose from). Needs after: nothing.
 #pragma once
 

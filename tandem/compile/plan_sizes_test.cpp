@@ -28,6 +28,7 @@ double planned(const ModelConfig& model, int64_t batch, const Saving& saving) {
                   .gelu_again = saving.gelu_again,
                   .gelu_grad = true,
                   .bias_sums = true,
+                  .attention_sums = [](const TensorType&, const Attrs&) { return true; },
                   .outputs_again = saving.outputs_again};
   if (saving.outputs_again) options.recompute = {RecomputeKind::Selective, 0};
   options.overwrite_gradients = saving.overwrite_gradients;

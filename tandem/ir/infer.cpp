@@ -81,7 +81,7 @@ class Infer {
       case Op::GroupNormGrad: return {in_[0], in_[5], in_[6]};
       case Op::GroupNorm: return group_norm();
       case Op::Attention: return attention();
-      case Op::AttentionGrad: return with_sums({in_[1]});
+      case Op::AttentionGrad: return attention_grad();
       case Op::Add: return {same(0, 1)};
       case Op::Scale:
       case Op::Gelu:
@@ -169,13 +169,17 @@ class Infer {
   std::string shape(int i) const { return to_string(in_[static_cast<size_t>(i)].shape); }
 
   bool again() const { return attrs_.integer_or("again", 0) != 0; }
-  Types with_sums(Types types) const {
-    if (attrs_.integer_or("sums", 0) != 0) types.push_back(in_.back());
-    return types;
-  }
+  bool sums() const { return attrs_.integer_or("sums", 0) != 0; }
   Types with_more(Types types) const {  // than every norm's gradient has
     if (again()) types.push_back(in_[1]);
-    return with_sums(std::move(types));
+    if (sums()) types.push_back(in_.back());
+    return types;
+  }
+  Types attention_grad() const {
+    if (!sums()) return {in_[1]};
+    require(in_.size() == 5 && in_[4].shape == Shape({in_[1].shape.last()}),
+            "sums of {} need an accumulator of as many columns behind four tensors", shape(1));
+    return {in_[1], in_[4]};
   }
 
   TensorType same(size_t a, size_t b) const {

@@ -51,9 +51,10 @@ enum class Op : uint8_t {
   LayerNorm,     // x, gamma, beta {eps} -> y, mean[N], rstd[N]            stats f32
   AddLayerNorm,  // a, b, gamma, beta {eps} -> sum, y, mean, rstd          sum = S(a + b), y from the rounded
                  // sum
-  // With {sums: 1} a norm's gradient has one more accumulator, its last input and output: the column sums of
-  // dx, which are the gradient of a bias that was added to the norm's input. With {again: 1} it reads beta,
-  // where there is one, and also gives the norm's own output y, bit for bit.
+  // With {sums: 1} a norm's gradient, and attention's, has one more accumulator, its last input and output:
+  // the column sums of its first output, which are the gradient of a bias that was added to what it
+  // differentiates by. With {again: 1} a norm's reads beta, where there is one, and also gives the norm's own
+  // output y, bit for bit.
   LayerNormGrad,   // dy, x, gamma, mean, rstd, acc_dgamma, acc_dbeta [, beta] [, dres] [, acc_bias]
                    //   -> dx (+ dres), dgamma!, dbeta! [, y] [, acc_bias!]
   RmsNorm,         // x, gamma {eps} -> y, rstd[N]
@@ -79,7 +80,7 @@ enum class Op : uint8_t {
   RopeGrad,       // dqkv {heads, kv_heads, theta} -> dqkv!  the inverse rotation
   Attention,      // qkv {heads, kv_heads, causal} -> out[B,T,heads*head_dim], lse[B,heads,T]   lse f32
                   // {scratch}, if there, is how many bytes the gradient's kernel should work in
-  AttentionGrad,  // dout, qkv, out, lse [, acc_bias] {heads, kv_heads, causal} -> dqkv [, acc_bias!]
+  AttentionGrad,  // dout, qkv, out, lse [, acc_bias] {heads, kv_heads, causal, sums} -> dqkv [, acc_bias!]
 
   // --- pointwise and shape --------------------------------------------------------------------
   Add,                // a, b -> y

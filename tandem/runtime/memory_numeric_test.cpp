@@ -2,6 +2,8 @@
 // again, and gelu made again. A few steps on the reference kernels, with and without.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tandem/base/digest.h"
 #include "tandem/base/rng.h"
 #include "tandem/kernels/cpu/register.h"
@@ -18,6 +20,7 @@ struct Saving {
   bool overwrite_gradients = false;
   bool outputs_again = false;
   bool gelu_again = false;
+  bool attention_sums = true;  // of qkv's bias, in attention's gradient
 };
 
 struct Outcome {
@@ -55,6 +58,8 @@ Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& sa
   options.precision = {.storage = storage};
   options.recompute = {kind, 2};
   options.fuse.bias_sums = true;
+  if (saving.attention_sums)
+    options.fuse.attention_sums = [](const TensorType&, const Attrs&) { return true; };
   options.fuse.outputs_again = saving.outputs_again;
   options.fuse.gelu_again = saving.gelu_again;
   options.overwrite_gradients = saving.overwrite_gradients;
@@ -109,6 +114,19 @@ INSTANTIATE_TEST_SUITE_P(Models, MemoryNumericTest,
                                           testing::Values(DType::F32, DType::BF16),
                                           testing::Values(RecomputeKind::None, RecomputeKind::Selective,
                                                           RecomputeKind::Every, RecomputeKind::Full)));
+
+// Not a saving: another op makes a bias's gradient, and sums in another order.
+TEST(SumsInAttentionsGradient, AreTheBiasGradient) {
+  for (const bool overwrite : {false, true}) {
+    const Saving apart{.overwrite_gradients = overwrite, .attention_sums = false};
+    const Outcome want = train(Family::Gpt2, DType::F32, RecomputeKind::None, apart);
+    const Outcome found =
+        train(Family::Gpt2, DType::F32, RecomputeKind::None, {.overwrite_gradients = overwrite});
+    ASSERT_EQ(found.figures.size(), want.figures.size());
+    for (size_t i = 0; i < want.figures.size(); ++i)
+      EXPECT_NEAR(found.figures[i], want.figures[i], 1e-6 * std::abs(want.figures[i])) << i;
+  }
+}
 
 TEST(GeluMadeAgain, HasTheSameBits) {
   for (const DType storage : {DType::F32, DType::BF16}) {

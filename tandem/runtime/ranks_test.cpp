@@ -70,6 +70,8 @@ Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
         options.parallel.strategy = strategy;
         if (adjust) adjust(options.parallel);
         options.precision = precision_policy(precision);
+        options.fuse.bias_sums = true;
+        options.fuse.attention_sums = [](const TensorType&, const Attrs&) { return true; };
         options.fuse.outputs_again = outputs_again;
         if (outputs_again) options.recompute = {RecomputeKind::Selective, 0};
         options.choose = choose_from(registry, 1);

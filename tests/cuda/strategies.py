@@ -24,6 +24,7 @@ from ranks import RanksTest, config, mesh  # noqa: E402
 GPT2 = {"family": "gpt2", "layers": 2, "width": 64, "heads": 4, "context": 32, "vocab": 256, "tied": True}
 LLAMA = {"family": "llama", "layers": 2, "width": 64, "heads": 8, "kv_heads": 4, "context": 32, "vocab": 256,
          "ffn": 104, "tied": False}
+WIDE_GPT2 = {**GPT2, "width": 256}  # heads of 64, whose attention makes sums for a bias
 BATCH, MICRO_BATCH, STEPS = 16, 4, 4
 
 # Devices add in other orders. In bf16 that now and then rounds a weight the other way.
@@ -78,6 +79,9 @@ class DataAxis(StrategiesTest):
     def test_gpt2_fp32(self):
         self.check(GPT2, "fp32", "zero1", "zero2", "fsdp")
 
+    def test_gpt2_bf16_with_heads_of_64(self):
+        self.check(WIDE_GPT2, "bf16", "zero1", "fsdp")
+
     def test_llama_bf16_with_gradients_that_travel_in_16_bits(self):
         self.check(LLAMA, "bf16", "fsdp", reduce="bf16")
 
@@ -110,10 +114,11 @@ class TensorAxisAndMixes(StrategiesTest):
     def test_two_ranks(self):
         self.check(GPT2, "fp32", tensor=2)
         self.check(LLAMA, "bf16", tensor=2)
+        self.check(WIDE_GPT2, "bf16", tensor=2)
 
     def test_four_ranks(self):
         self.check(LLAMA, "fp32", strategy="fsdp", data=2, tensor=2)
-        self.check({**GPT2, "layers": 4}, "bf16", strategy="zero1", data=2, pipeline=2, schedule="1f1b")
+        self.check({**WIDE_GPT2, "layers": 4}, "bf16", strategy="zero1", data=2, pipeline=2, schedule="1f1b")
 
 
 class LostRanks(StrategiesTest):

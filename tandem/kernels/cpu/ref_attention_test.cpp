@@ -77,5 +77,16 @@ TEST(RefAttentionGrad, MatchesTheFormulaByHand) {
   expect_near(run.result(0), {0, -0.75, 0.25, 0.75 * kLog3, 0.75, 0.75}, 1e-12);
 }
 
+TEST(RefAttentionGrad, SumsColumnsForABias) {
+  for (const int64_t fresh : {0, 1}) {
+    KernelRun run(Op::AttentionGrad,
+                  {{"heads", 1}, {"kv_heads", 1}, {"causal", 1}, {"sums", 1}, {"fresh", fresh}});
+    run.in({1, 2, 1}, {0, 1}).in({1, 2, 3}, {9, 0, 4, 1, kLog3, 8}).in({1, 2, 1}, {4, 7});
+    run.in({1, 1, 2}, {0, std::log(4.0)}).in({3}, {1, 2, 3}).out({1, 2, 3}).out({3}).run_reference();
+    const double before = fresh != 0 ? 0 : 1;
+    expect_near(run.result(1), {before + 0.75 * kLog3, 2 * before, 3 * before + 1}, 1e-12);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::cpu

@@ -66,7 +66,9 @@ TEST(HopperAttentionGrad, MatchesTheReferenceWhereABlockTakesSeveralPieces) {
 // The sums are of what is stored, so they are held to that, and to fp32.
 TEST(HopperAttentionGrad, SumsTheColumnsOfWhatItWrites) {
   TANDEM_NEEDS_HOPPER();
-  for (const Case& c : {Case{3, 200, 6, 2, 64, 1, DType::BF16}, Case{2, 65, 3, 3, 64, 0, DType::F16}}) {
+  // The last: more pieces than multiprocessors, and more tiles than are added at once.
+  for (const Case& c : {Case{3, 200, 6, 2, 64, 1, DType::BF16}, Case{2, 65, 3, 3, 64, 0, DType::F16},
+                        Case{15, 130, 40, 40, 64, 1, DType::BF16}}) {
     SCOPED_TRACE(c.describe());
     const int64_t width = c.qkv().shape.last();
     const HostTensor acc = random_tensor(DType::F32, Shape({width}), 3);
@@ -76,6 +78,7 @@ TEST(HopperAttentionGrad, SumsTheColumnsOfWhatItWrites) {
       if (fresh) call.attrs.set("fresh", int64_t{1});
       const std::vector<HostTensor> made = run_on_gpu(call, "hopper.attention_grad");
       EXPECT_EQ(made[0].bytes, run_on_gpu(plain, "hopper.attention_grad")[0].bytes);
+      EXPECT_EQ(made[1].bytes, run_on_gpu(call, "hopper.attention_grad")[1].bytes);
       for (int64_t column = 0; column < width; ++column) {
         double sum = fresh ? 0 : acc.at(column), size = std::abs(sum);
         for (int64_t i = column; i < made[0].type.shape.elems(); i += width) {
@@ -129,6 +132,15 @@ TEST(HopperAttentionGrad, IsChosenForHopper) {
   const Attrs attrs = c.attrs();
   const CallSignature call{Op::AttentionGrad, {c.out(), c.qkv(), c.out(), c.lse()}, {c.qkv()}, &attrs};
   EXPECT_EQ(all_kernels().choose(call).name, "hopper.attention_grad");
+
+  // Sums are asked of attention's gradient where the kernel that makes them will be chosen.
+  ASSERT_TRUE(hopper_sums_for_bias(c.qkv(), attrs));
+  Attrs with_sums = attrs;
+  with_sums.set("sums", int64_t{1});
+  const TensorType bias{DType::F32, Shape({c.qkv().shape.last()})};
+  const CallSignature summing{
+      Op::AttentionGrad, {c.out(), c.qkv(), c.out(), c.lse(), bias}, {c.qkv(), bias}, &with_sums};
+  EXPECT_EQ(all_kernels().choose(summing).name, "hopper.attention_grad");
 }
 
 }  // namespace

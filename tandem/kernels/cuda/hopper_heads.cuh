@@ -1,4 +1,4 @@
-// What attention and its gradient share on Hopper: how work is cut and given to blocks, and heads in memory.
+// Attention on Hopper, but for the arithmetic: how work is cut and given to blocks, and heads in memory.
 // A head has 64 elements of 16 bits, so that a tile is one head's part of 64 tokens.
 #pragma once
 
