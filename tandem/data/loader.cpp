@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 #include "tandem/base/error.h"
 
@@ -57,10 +58,24 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
     slot.targets = reinterpret_cast<int32_t*>(at);
     at += target_bytes(spec_, options_);
   }
-  for (int64_t i = 0; i < options_.workers; ++i) threads_.emplace_back([this] { work(); });
+  start();
 }
 
-Loader::~Loader() {
+Loader::~Loader() { stop(); }
+
+// No more threads than slots to fill: others would find nothing to do.
+void Loader::start() {
+  const auto count = std::min(options_.workers, static_cast<int64_t>(slots_.size()));
+  try {
+    for (int64_t i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw DeviceError("threads: cannot start {} to prepare batches: {}; set data.workers lower", count,
+                      error.what());
+  }
+}
+
+void Loader::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

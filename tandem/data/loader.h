@@ -93,6 +93,8 @@ class Loader {
     return options_.max_samples > 0 ? std::min(all, options_.max_samples) : all;
   }
   void fill(Slot& slot, int64_t first_sample) const;
+  void start();
+  void stop();
   void work();
 
   const Dataset& dataset_;

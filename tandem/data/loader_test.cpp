@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -200,6 +202,18 @@ TEST(Loader, PassesOnceInOrderAndPadsTheEnd) {
       loading.loader.seek(0);
     }
   }
+}
+
+TEST(Loader, StartsNoMoreThreadsThanItHasBatchesToPrepare) {
+  const auto num_threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  Numbered set(20);
+  const auto before = num_threads();
+  Loading loading(set, {.global_batch = 2, .micro_batch = 2, .workers = 1000000, .prefetch = 3});
+  see(loading.loader, 2);
+  EXPECT_EQ(num_threads() - before, 4) << "one more is being read";
 }
 
 TEST(Loader, ThrowsAWorkersErrorAtTheMicroBatchItBelongsTo) {
