@@ -44,7 +44,8 @@ using IoError = TypedError<ExitCode::Failed, 3>;        // disk, file system
 using CommError = TypedError<ExitCode::Failed, 4>;      // a peer or the network
 using DeviceError = TypedError<ExitCode::Failed, 5>;    // CPU or GPU lacks or refuses something
 
-using TrainError = TypedError<ExitCode::Failed, 6>;  // training itself went wrong: it diverged
+using TrainError = TypedError<ExitCode::Failed, 6>;         // training itself went wrong: it diverged
+using Interruption = TypedError<ExitCode::Interrupted, 7>;  // a signal, before there was anything to save
 
 // A bug in Tandem itself.
 class BugError : public std::logic_error {

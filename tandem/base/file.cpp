@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "tandem/base/error.h"
@@ -37,6 +38,11 @@ size_t file_size(int fd, const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+bool is_there(const std::filesystem::path& path) noexcept {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
 
 std::string read_text(const std::filesystem::path& path) {
   const Descriptor file(path, O_RDONLY);

@@ -9,6 +9,9 @@
 
 namespace tandem {
 
+// False also where nobody can tell: a loop of links, a name that is too long.
+bool is_there(const std::filesystem::path& path) noexcept;
+
 std::string read_text(const std::filesystem::path& path);  // throws IoError naming the path
 
 // Writes beside `path`, syncs, then renames: a reader or a crash sees the old file or the new one.

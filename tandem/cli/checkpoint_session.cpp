@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "tandem/base/file.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/config/load.h"
 #include "tandem/config/print.h"
@@ -10,11 +11,13 @@ namespace tandem::cli {
 
 namespace fs = std::filesystem;
 
-Manifest find_checkpoint(const std::string& path) {
-  if (!fs::exists(path)) throw DataError("{}: no such checkpoint or run directory", path);
+Manifest find_checkpoint(const std::string& path, BadOnes bad_ones) {
+  if (!is_there(path)) throw DataError("{}: no such checkpoint or run directory", path);
   const fs::path folder = fs::path(path) / "checkpoints";
   if (!fs::is_directory(folder)) return read_manifest(path);
   Latest latest = find_latest(folder, Check::Digests);
+  if (bad_ones == BadOnes::Fail && !latest.skipped.empty())
+    throw DataError("{}", latest.skipped.front().reason);
   for (const Skipped& bad : latest.skipped) {
     std::fprintf(stderr, "warning: skipped a bad checkpoint: %s\n", bad.reason.c_str());
   }

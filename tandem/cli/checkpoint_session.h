@@ -10,8 +10,10 @@
 
 namespace tandem::cli {
 
-// Takes a checkpoint's directory, or a run directory, whose newest good checkpoint is meant.
-Manifest find_checkpoint(const std::string& path);
+// Takes a checkpoint's directory, or a run directory, whose newest good checkpoint is meant. Newer ones that
+// are bad are named and skipped, or are an error.
+enum class BadOnes { Skip, Fail };
+Manifest find_checkpoint(const std::string& path, BadOnes bad_ones = BadOnes::Skip);
 
 // The config that the checkpoint was made with, with changes.
 Config checkpoint_config(const Manifest& manifest, const std::vector<std::string>& sets);

@@ -52,7 +52,8 @@ void add_inspect(CLI::App& app, Action& action) {
   command->add_flag("--verify", flags->verify, "read every byte and check it against the digests");
   command->callback([flags, &action] {
     action.run = [flags] {
-      const Manifest manifest = find_checkpoint(flags->checkpoint);
+      const Manifest manifest =
+          find_checkpoint(flags->checkpoint, flags->verify ? BadOnes::Fail : BadOnes::Skip);
       if (flags->verify) {
         ThreadPool pool(0);
         tandem::verify(manifest, &pool);

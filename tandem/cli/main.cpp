@@ -1,6 +1,7 @@
 // The command line. Every error a user can cause is one line on stderr and an exit code of docs/interface.md.
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "tandem/base/nearest.h"
 #include "tandem/cli/command.h"
@@ -81,7 +82,10 @@ int run(int argc, char** argv) {
     std::printf("%s", app.help().c_str());
     return static_cast<int>(ExitCode::BadUsage);
   }
-  return static_cast<int>(action.run());
+  const ExitCode code = action.run();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw IoError("standard output cannot be written to; what was to be shown is lost");
+  return static_cast<int>(code);
 }
 
 }  // namespace
@@ -93,6 +97,9 @@ int main(int argc, char** argv) {
   } catch (const tandem::Error& error) {
     std::fprintf(stderr, "tandem: error: %s\n", error.what());
     return static_cast<int>(error.exit_code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::fprintf(stderr, "tandem: error: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
+    return static_cast<int>(tandem::ExitCode::Failed);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tandem: %s (this is a bug; please report it)\n", error.what());
     return static_cast<int>(tandem::ExitCode::Failed);

@@ -1,3 +1,4 @@
+#include <csignal>
 #include <memory>
 
 #include "tandem/cli/command.h"
@@ -29,7 +30,12 @@ void add_train(CLI::App& app, Action& action) {
       options.run_dir = flags->run_dir.empty() ? "runs/" + config.name : flags->run_dir;
       options.resume = parse_resume(flags->resume);
       options.start_s = action.start_s;
-      return train(config, make_backend(config), options);
+      const Backend backend = make_backend(config);
+      // train() listens while there is something to save, and puts this back: a signal between the last step
+      // and the end of the process does not make an interruption of a run that is done.
+      std::signal(SIGINT, SIG_IGN);
+      std::signal(SIGTERM, SIG_IGN);
+      return train(config, backend, options);
     };
   });
 }

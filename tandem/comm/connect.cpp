@@ -41,12 +41,12 @@ class Connector {
 
   Communicators connect() {
     auto served = std::make_shared<ServedMembership>();
-    served->store = std::make_unique<TcpStore>(world_.master_addr, world_.master_port, world_.rank == 0,
-                                               remaining(), TcpStore::kPatience, "rank 0");
+    served->store =
+        std::make_unique<TcpStore>(world_.master_addr, world_.master_port, world_.rank == 0, remaining(),
+                                   TcpStore::kPatience, "rank 0", options_.while_waiting);
     store_ = served->store.get();
     prefix_ = fmt::format("{}/{}/", world_.run_id, world_.restart_count);
-    roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining(),
-                            options_.connect_timeout);
+    roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining(), options_);
     std::vector<std::string> names;
     for (const Member& member : roster_) names.push_back(member.name());
     served->membership = std::make_unique<StoreMembership>(

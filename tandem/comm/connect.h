@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,7 @@ struct ConnectOptions {
   std::chrono::milliseconds timeout{300000};          // of every collective; TANDEM_COMM_TIMEOUT_S overrides
   std::chrono::milliseconds connect_timeout{120000};  // for all ranks to appear; TANDEM_CONNECT_TIMEOUT_S
   Transport transport = Transport::Auto;              // TANDEM_TRANSPORT=auto|shm|gloo overrides
+  std::function<void()> while_waiting;                // for others to appear, every now and then; may throw
 };
 ConnectOptions from_environment(ConnectOptions options);  // with what the variables say; ConfigError
 

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kMaxRanksNamed = 16;
 constexpr std::chrono::seconds kGrace{1};
 constexpr std::chrono::milliseconds kLinger{500};
+constexpr std::chrono::milliseconds kLook{200};
 
 std::string link_text(const char* path) {
   std::error_code error;
@@ -83,7 +84,7 @@ Member this_member(const WorldInfo& world, const MeshPosition& position, const T
 // Keys: "shape" is what the first to come believes of the world; "member/<rank>"; "arrived" counts them; and
 // "ready" holds the outcome, an error ("E...") or the roster ("R..."), whoever comes to it first.
 std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, const Member& own,
-                                  std::chrono::milliseconds left, std::chrono::milliseconds limit) {
+                                  std::chrono::milliseconds left, const ConnectOptions& options) {
   const std::string ready_key = prefix + "ready";
   const std::string first_bytes = store.set_if_missing(prefix + "shape", encode(own));
   const Member first = decode(first_bytes);
@@ -113,9 +114,15 @@ std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, co
     store.set_if_missing(ready_key, "R" + encode_frame({members.begin(), members.end()}));
   }
   // Rank 0 gives up first, since the store goes with it.
-  std::optional<std::string> outcome = store.wait_for(ready_key, own.rank == 0 ? left : left + kGrace);
-  if (!outcome)
-    outcome = store.set_if_missing(ready_key, "E" + missing_ranks(store, prefix, own.world_size, limit));
+  const auto deadline = std::chrono::steady_clock::now() + (own.rank == 0 ? left : left + kGrace);
+  std::optional<std::string> outcome;
+  while (!(outcome = store.wait_for(ready_key, kLook)) && std::chrono::steady_clock::now() < deadline) {
+    if (options.while_waiting) options.while_waiting();
+  }
+  if (!outcome) {
+    outcome = store.set_if_missing(
+        ready_key, "E" + missing_ranks(store, prefix, own.world_size, options.connect_timeout));
+  }
   if ((*outcome)[0] == 'E') give_up(own, outcome->substr(1));
 
   std::string bytes = outcome->substr(1);

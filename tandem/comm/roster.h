@@ -25,9 +25,9 @@ struct Member {
 Member this_member(const WorldInfo& world, const MeshPosition& position, const TcpStore& store);
 
 // All members, once all are there and agree about the world; else the same CommError on every rank, which
-// tells of the whole `limit` though only `left` of it is waited for here.
+// tells of the whole connect_timeout though only `left` of it is waited for here.
 std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, const Member& own,
-                                  std::chrono::milliseconds left, std::chrono::milliseconds limit);
+                                  std::chrono::milliseconds left, const ConnectOptions& options);
 
 // The address at which ranks of other hosts reach this member: a loopback address is replaced by the one by
 // which they reach the master.

@@ -19,7 +19,8 @@ std::string problem_text() { return errno == 0 ? "it closed the connection" : st
 }  // namespace
 
 TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_timeout,
-                   milliseconds patience, const std::string& owner)
+                   milliseconds patience, const std::string& owner,
+                   const std::function<void()>& while_waiting)
     : host_(std::move(host)),
       owner_(owner.empty() ? "" : " of " + owner),
       server_(serve ? std::make_unique<TcpStoreServer>(host_, port) : nullptr),
@@ -37,6 +38,7 @@ TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_
           description(), static_cast<double>(connect_timeout.count()) / 1000, problem);
     }
     std::this_thread::sleep_for(pause);
+    if (while_waiting) while_waiting();
   }
   local_address_ = tandem::local_address(socket_);
   server_address_ = peer_address(socket_);

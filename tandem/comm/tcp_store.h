@@ -2,6 +2,7 @@
 // that waits holds up the others, so a thread that waits long has a store of its own.
 #pragma once
 
+#include <functional>
 #include <mutex>
 
 #include "tandem/comm/store.h"
@@ -14,10 +15,11 @@ class TcpStore final : public Store {
   static constexpr std::chrono::milliseconds kPatience{20000};
 
   // `serve`: this process answers at host:port, on a free port where it is 0. Waits for the server to
-  // appear. Every request but get is answered within `patience`, or the store counts as down. `owner` is whom
-  // to look at then, for the description.
+  // appear, and calls while_waiting, which may throw, every now and then. Every request but get is answered
+  // within `patience`, or the store counts as down. `owner` is whom to look at then, for the description.
   TcpStore(std::string host, int port, bool serve, std::chrono::milliseconds connect_timeout,
-           std::chrono::milliseconds patience = kPatience, const std::string& owner = {});
+           std::chrono::milliseconds patience = kPatience, const std::string& owner = {},
+           const std::function<void()>& while_waiting = {});
   ~TcpStore() override;
 
   void set(const std::string& key, const std::string& value) override;

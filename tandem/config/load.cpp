@@ -178,7 +178,7 @@ ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
 
 ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides,
                            int num_ranks) {
-  if (!std::filesystem::exists(path)) {
+  if (!is_there(path)) {
     throw ConfigError("{}: no such file; expected a YAML config, such as configs/quickstart.yaml",
                       path.string());
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 #include "tandem/base/nearest.h"
 #include "tandem/data/shapes.h"
 #include "tandem/data/stories.h"
@@ -30,7 +31,7 @@ std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const 
 
 std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const DatasetOptions& options) {
   const std::filesystem::path path(name);
-  if (!std::filesystem::exists(path)) {
+  if (!is_there(path)) {
     throw DataError(
         "{}: no such file or directory: expected builtin:stories, builtin:shapes, a text file or a "
         "directory written by tandem prepare",

@@ -88,12 +88,12 @@ int64_t check_inputs(std::span<const fs::path> inputs, const fs::path& out_dir,
   if (!(options.eval_fraction >= 0.0 && options.eval_fraction < 1.0)) {
     throw ConfigError("eval fraction {}: expected at least 0 and below 1", options.eval_fraction);
   }
-  if (fs::exists(out_dir)) {
+  if (is_there(out_dir)) {
     throw ConfigError("{}: already exists; remove it or name another directory", out_dir.string());
   }
   int64_t total = 0;
   for (const fs::path& input : inputs) {
-    if (!fs::exists(input)) throw DataError("{}: no such file", input.string());
+    if (!is_there(input)) throw DataError("{}: no such file", input.string());
     if (!fs::is_regular_file(input)) throw DataError("{}: not a file: expected text", input.string());
     if (fs::file_size(input) == 0) throw DataError("{}: file is empty: expected text", input.string());
     total += static_cast<int64_t>(fs::file_size(input));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <algorithm>
 
 #include <optional>
 #include <random>
@@ -26,7 +27,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSilence{10000};
 constexpr milliseconds kFarewell{5000};  // for the other nodes to read how the launch ended
 
-milliseconds from_seconds(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1e3)); }
+milliseconds from_seconds(double seconds) {
+  constexpr double kLongest = 1e8;  // longer waits do not fit into a clock
+  return milliseconds(static_cast<int64_t>(std::min(seconds, kLongest) * 1e3));
+}
 
 std::string make_run_id(const LaunchOptions& options) {
   if (!options.run_id.empty()) return options.run_id;

@@ -38,8 +38,9 @@ int parse_ranks_per_node(std::string_view text, const std::function<int()>& coun
     return count_cores();
   }
   const std::optional<int> number = read_number(text);
-  if (!number || *number < 1)
-    throw ConfigError("--nproc-per-node: expected a number of at least 1, auto, gpu or cpu, found '{}'",
+  constexpr int kMost = 4096;
+  if (!number || *number < 1 || *number > kMost)
+    throw ConfigError("--nproc-per-node: expected a number from 1 to {}, auto, gpu or cpu, found '{}'", kMost,
                       text);
   return *number;
 }
@@ -92,6 +93,8 @@ void check_options(const LaunchOptions& options) {
   if (options.node_rank >= options.nodes.most)
     throw ConfigError("--node-rank: expected less than --nnodes {}, found {}", options.nodes.most,
                       options.node_rank);
+  if (options.master_port > 65535)
+    throw ConfigError("--master-port: expected at most 65535, found {}", options.master_port);
   if (options.is_local()) return;
   switch (options.backend) {
     case RendezvousBackend::Static:

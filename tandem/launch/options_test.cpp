@@ -24,7 +24,7 @@ TEST(LaunchOptions, RanksPerNodeAreANumberOrCounted) {
   EXPECT_EQ(parse_ranks_per_node("cpu", no_gpus), parse_ranks_per_node("auto", no_gpus));
   EXPECT_GE(parse_ranks_per_node("cpu", [] { return 100000; }), 1);
   EXPECT_LT(parse_ranks_per_node("cpu", [] { return 100000; }), 100000);
-  for (const char* bad : {"0", "-1", "two", "", "3x"})
+  for (const char* bad : {"0", "-1", "two", "", "3x", "99999999"})
     EXPECT_NE(std::string::npos, message_of([&] { parse_ranks_per_node(bad, no_gpus); }).find(bad));
   EXPECT_NE(std::string::npos, message_of([] { parse_ranks_per_node("gpu", no_gpus); }).find("no GPU"));
 }
@@ -65,6 +65,13 @@ TEST(LaunchOptions, SeveralNodesNeedAWayToFindEachOther) {
   EXPECT_NE(std::string::npos, message_of([&] { check_options(options); }).find("host-without-port"));
   options.standalone = true;
   EXPECT_NE(std::string::npos, message_of([&] { check_options(options); }).find("--standalone"));
+}
+
+TEST(LaunchOptions, APortThatThereIsNotIsRefusedOnOneNodeToo) {
+  LaunchOptions options;
+  options.program = {"true"};
+  options.master_port = 70000;
+  EXPECT_NE(std::string::npos, message_of([&] { check_options(options); }).find("70000"));
 }
 
 TEST(LaunchOptions, ANodeRankBeyondTheNodesIsRefused) {

@@ -13,10 +13,12 @@ namespace {
 constexpr const char* kComputed[] = {"epoch",      "loss",   "lr",        "grad_norm",
                                      "loss_scale", "tokens", "eval_loss", "eval_accuracy"};
 
-std::map<int64_t, nlohmann::json> read_steps(const std::filesystem::path& path) {
+using Steps = std::map<int64_t, nlohmann::json>;
+
+Steps read_steps(const std::filesystem::path& path, std::vector<std::string>& differences) {
   std::ifstream file(path);
   if (!file) throw DataError("{}: cannot be read; expected the metrics of a run", path.string());
-  std::map<int64_t, nlohmann::json> steps;
+  Steps steps;
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
@@ -24,22 +26,33 @@ std::map<int64_t, nlohmann::json> read_steps(const std::filesystem::path& path) 
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer())
       throw DataError("{}: line {} is no step of a run", path.string(), number);
     const auto step = record["step"].get<int64_t>();
-    steps[step] = std::move(record);
+    if (!steps.insert_or_assign(step, std::move(record)).second)
+      differences.push_back(fmt::format("step {}: comes twice in {}", step, path.string()));
   }
   return steps;
+}
+
+// Steps of `steps` that `other` lacks: a gap in it, or outside of what it has.
+void compare_extent(const Steps& steps, const Steps& other, const std::filesystem::path& other_path,
+                    MetricsComparison& result) {
+  for (const auto& [step, record] : steps) {
+    if (other.contains(step)) continue;
+    if (other.empty() || step < other.begin()->first || step > other.rbegin()->first) {
+      ++result.alone;
+    } else {
+      result.differences.push_back(fmt::format("step {}: missing in {}", step, other_path.string()));
+    }
+  }
 }
 
 }  // namespace
 
 MetricsComparison compare_metrics(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const std::map<int64_t, nlohmann::json> first = read_steps(a), second = read_steps(b);
   MetricsComparison result;
+  const Steps first = read_steps(a, result.differences), second = read_steps(b, result.differences);
   for (const auto& [step, record] : first) {
     const auto other = second.find(step);
-    if (other == second.end()) {
-      ++result.alone;
-      continue;
-    }
+    if (other == second.end()) continue;
     ++result.common;
     for (const char* key : kComputed) {
       const nlohmann::json x = record.value(key, nlohmann::json()),
@@ -48,9 +61,8 @@ MetricsComparison compare_metrics(const std::filesystem::path& a, const std::fil
         result.differences.push_back(fmt::format("step {}: {} {} and {}", step, key, x.dump(), y.dump()));
     }
   }
-  for (const auto& [step, record] : second) {
-    if (!first.contains(step)) ++result.alone;
-  }
+  compare_extent(first, second, b, result);
+  compare_extent(second, first, a, result);
   return result;
 }
 

@@ -9,9 +9,9 @@
 namespace tandem {
 
 struct MetricsComparison {
-  int64_t common = 0;                    // steps in both
-  int64_t alone = 0;                     // steps that only one of them has: a run may begin from a checkpoint
-  std::vector<std::string> differences;  // in common steps: "step 57: loss 1.25 and 1.5"
+  int64_t common = 0;  // steps in both
+  int64_t alone = 0;   // steps before or after all of the other's: a run may begin from a checkpoint
+  std::vector<std::string> differences;  // "step 57: loss 1.25 and 1.5"; gaps and steps that come twice, too
 };
 
 // Of two metrics.jsonl. Throws DataError naming a line that is no step.

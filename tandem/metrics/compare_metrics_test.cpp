@@ -37,6 +37,27 @@ TEST(CompareMetrics, NamesTheStepAndBothValues) {
   const MetricsComparison result = compare_metrics(a, b);
   EXPECT_EQ(1, result.alone);
   EXPECT_EQ(std::vector<std::string>{"step 2: loss 2.25 and 2.125"}, result.differences);
+  EXPECT_EQ(1, result.common);
+}
+
+TEST(CompareMetrics, CountsGapsAndStepsThatComeTwice) {
+  const FreshDirectory directory;
+  const auto whole =
+      write_rows(directory.path() / "whole", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
+  const auto gap = write_rows(directory.path() / "gap", "{\"step\":2}\n{\"step\":4}\n");
+  const auto twice = write_rows(directory.path() / "twice", "{\"step\":1}\n{\"step\":2}\n{\"step\":2}\n");
+  for (const auto& [a, b] : {std::pair(whole, gap), std::pair(gap, whole)}) {
+    const MetricsComparison result = compare_metrics(a, b);
+    EXPECT_EQ(1, result.alone) << "step 1: a run may begin from a checkpoint";
+    EXPECT_EQ(std::vector{"step 3: missing in " + gap.string()}, result.differences);
+  }
+  EXPECT_EQ(std::vector{"step 2: comes twice in " + twice.string()},
+            compare_metrics(whole, twice).differences);
+}
+
+TEST(CompareMetrics, RefusesWhatIsNoStep) {
+  const FreshDirectory directory;
+  const auto a = write_rows(directory.path() / "a", "{\"step\":1}\n");
   const auto bad = write_rows(directory.path() / "bad", "no step\n");
   EXPECT_THROW(compare_metrics(a, bad), DataError);
   EXPECT_THROW(compare_metrics(a, directory.path() / "missing"), DataError);

@@ -65,7 +65,12 @@ Progress::Progress(int64_t total_steps, Options options)
       terminal_(options.terminal.value_or(::isatty(::fileno(options.out)) == 1)) {}
 
 Progress::~Progress() {
-  if (on_line_) fmt::print(options_.out, "\n");
+  if (on_line_) write("\n");
+}
+
+// Where nobody reads it any more the run goes on.
+void Progress::write(std::string_view text) const {
+  std::fwrite(text.data(), 1, text.size(), options_.out);
   std::fflush(options_.out);
 }
 
@@ -97,19 +102,17 @@ void Progress::update(const StepRecord& record) {
 
 void Progress::draw(const StepRecord& record, double left) {
   if (terminal_) {  // one column stays free: writing the last one makes some terminals wrap
-    fmt::print(options_.out, "\r{}\x1b[K",
-               progress_line(record, total_steps_, left, terminal_width(options_.out) - 1));
+    write(fmt::format("\r{}\x1b[K",
+                      progress_line(record, total_steps_, left, terminal_width(options_.out) - 1)));
     on_line_ = true;
   } else {
-    fmt::print(options_.out, "{}\n", progress_line(record, total_steps_, left, kPlainWidth));
+    write(progress_line(record, total_steps_, left, kPlainWidth) + "\n");
   }
-  std::fflush(options_.out);
 }
 
 void Progress::message(std::string_view line) {
-  fmt::print(options_.out, "{}{}\n", on_line_ ? "\r\x1b[K" : "", line);
+  write(fmt::format("{}{}\n", on_line_ ? "\r\x1b[K" : "", line));
   on_line_ = false;
-  std::fflush(options_.out);
 }
 
 }  // namespace tandem

@@ -36,6 +36,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   double seconds_left(const StepRecord& record, Clock::time_point now);
   void draw(const StepRecord& record, double left);
+  void write(std::string_view text) const;
 
   int64_t total_steps_;
   Options options_;

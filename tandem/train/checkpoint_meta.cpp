@@ -11,7 +11,8 @@
 namespace tandem {
 
 CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, const StepRecord& last,
-                               const StepRunner& runner, const Loader& loader) {
+                               const StepRunner& runner, const Loader& loader,
+                               const std::string& data_fingerprint) {
   CheckpointMeta meta;
   meta.step = last.step;
   meta.epoch = last.epoch;
@@ -26,6 +27,7 @@ CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, cons
   meta.scalars = {{"seed", config.train.seed},
                   {"updates", runner.updates()},
                   {"tokens", last.tokens},
+                  {"data", data_fingerprint},
                   {"loss_scaler", runner.scaler().state()}};
   return meta;
 }
@@ -50,7 +52,8 @@ StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& 
   return last;
 }
 
-std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Config& config) {
+std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Config& config,
+                                         const std::string& data_fingerprint) {
   const nlohmann::json& saved = meta.config;
   const nlohmann::json now = to_json(config);
   std::vector<std::string> changes;
@@ -60,6 +63,12 @@ std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Confi
     if (before == now[section][key]) continue;
     changes.push_back(fmt::format("{}.{} was {} and is now {}: samples come in another order than before",
                                   section, key, before.dump(), now[section][key].dump()));
+  }
+  const std::string before = meta.scalars.value("data", data_fingerprint);  // older checkpoints have none
+  if (changes.empty() && before != data_fingerprint) {
+    changes.push_back(
+        fmt::format("data.train {} has other contents than before: samples may come twice or not at all",
+                    config.data.train));
   }
   return changes;
 }

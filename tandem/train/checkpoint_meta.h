@@ -15,13 +15,15 @@ namespace tandem {
 
 // After the step of `last`.
 CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, const StepRecord& last,
-                               const StepRunner& runner, const Loader& loader);
+                               const StepRunner& runner, const Loader& loader,
+                               const std::string& data_fingerprint);
 
 // Sets runner and loader to where the checkpoint was made; returns what it knows of its last step.
 StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& loader);
 
 // A position in the data means the same samples only in the same order of the same set: a sentence for each
-// key that has changed since.
-std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Config& config);
+// key that has changed since, or for samples that have.
+std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Config& config,
+                                         const std::string& data_fingerprint);
 
 }  // namespace tandem

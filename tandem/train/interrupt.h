@@ -1,13 +1,14 @@
-// Ctrl-C and SIGTERM as a flag that the training loop reads between steps. A second Ctrl-C ends the process
-// at once, as if nobody had listened; a second SIGTERM means nothing, since schedulers and launchers both
-// send it.
+// Ctrl-C, SIGTERM and SIGHUP (the terminal has gone; not under nohup) as a flag that the training loop reads
+// between steps. A second Ctrl-C ends the process at once, as if nobody had listened; a second SIGTERM means
+// nothing, since schedulers and launchers both send it. A log that nobody reads any more (SIGPIPE) is no
+// reason to stop.
 #pragma once
 
 namespace tandem {
 
 class InterruptListener {
  public:
-  InterruptListener();   // installs handlers for SIGINT and SIGTERM
+  InterruptListener();   // installs handlers
   ~InterruptListener();  // puts the old ones back
   InterruptListener(const InterruptListener&) = delete;
   InterruptListener& operator=(const InterruptListener&) = delete;

@@ -1,5 +1,10 @@
 #include "tandem/train/run_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
@@ -13,12 +18,24 @@ namespace fs = std::filesystem;
 ResumeFrom parse_resume(const std::string& text) {
   if (text == "latest") return {ResumeFrom::Kind::Latest, {}};
   if (text == "none") return {ResumeFrom::Kind::None, {}};
-  if (!fs::exists(text)) {
+  if (!is_there(text)) {
     throw DataError(
         "{}: no such checkpoint; --resume-from-checkpoint takes latest, none or a checkpoint's directory",
         text);
   }
   return {ResumeFrom::Kind::Path, text};
+}
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void RunLock::take(const fs::path& directory) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  throw ConfigError("{}: another process is training there; wait for it, stop it, or name another --run-dir",
+                    directory.string());
 }
 
 RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
@@ -31,6 +48,11 @@ RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirecto
       int number = 1;
       while (fs::exists(moved_to_ = fs::path(fmt::format("{}.{}", path_.string(), number)))) ++number;
       fs::rename(path_, moved_to_);
+    }
+    if (fs::exists(path_ / "config.yaml") && !fs::exists(path_ / "plan.json")) {
+      throw ConfigError(
+          "{}: holds a config.yaml that no run has written, and would overwrite it; name another --run-dir",
+          path_.string());
     }
     fs::create_directories(path_ / "logs");
   } catch (const fs::filesystem_error& error) {

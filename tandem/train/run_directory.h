@@ -15,9 +15,26 @@ struct ResumeFrom {
 };
 ResumeFrom parse_resume(const std::string& text);
 
+// Keeps others from training in a run directory while this process does. Released when it ends, however it
+// ends. Where the file system has no locks there is none.
+class RunLock {
+ public:
+  RunLock() = default;  // of nothing
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+  // Instead of what it held before. A directory that is not there yet is not locked. Throws ConfigError where
+  // another process has it.
+  void take(const std::filesystem::path& directory);
+
+ private:
+  int fd_ = -1;
+};
+
 class RunDirectory {
  public:
   // Starting over (Kind::None) moves an earlier run of that name aside, to <dir>.1, .2, ...: nothing is lost.
+  // A directory with a config.yaml that no run has written is refused: it would be overwritten.
   RunDirectory(std::filesystem::path path, const ResumeFrom& resume);
 
   explicit RunDirectory(std::filesystem::path path);  // one that another rank has made

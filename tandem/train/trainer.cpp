@@ -12,6 +12,7 @@
 #include "tandem/checkpoint/writer.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/data/fingerprint.h"
 #include "tandem/metrics/summary.h"
 #include "tandem/train/checkpoint_meta.h"
 #include "tandem/train/device_figures.h"
@@ -45,15 +46,12 @@ class Trainer {
         session_(run_.session()),
         loader_(run_.loader()),
         runner_(run_.runner()),
+        data_fingerprint_(fingerprint(run_.train_data())),
         restored_(restore_state()),
         directory_(make_directory()),
         journal_(world.leads() ? Journal(directory_.path()) : Journal()) {}
 
   ExitCode run() {
-    if (world_.leads()) {
-      directory_.write_config(config_);
-      directory_.write_plan(session_.step());
-    }
     const int64_t resumed = start_state();
     if (resumed >= config_.train.steps) {
       journal_.message(
@@ -65,6 +63,10 @@ class Trainer {
         if (!std::filesystem::exists(directory_.path() / "summary.json")) finish();
       }
       return ExitCode::Done;
+    }
+    if (world_.leads()) {
+      directory_.write_plan(session_.step());
+      directory_.write_config(config_);  // last: a config without a plan is not a run's
     }
     journal_.begin_steps(config_, resumed, figures_.columns());
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
@@ -90,13 +92,13 @@ class Trainer {
         journal_.event("overflow", fmt::format("step {} skipped: gradients were not finite", step),
                        {{"step", step}});
       }
-      check_diverged(result, step, saved);
+      check_diverged(result, step, saved, last);
       report_saves(writer);
       // After the last step there is nothing to interrupt. A lone rank sees a signal of this very step;
       // several agree on those that had come when the step's norm was summed.
       const bool stop = !last && (world_.size() > 1 ? result.stop : interrupt_.signal() != 0);
       const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
-      if (due || stop) {
+      if ((due || stop) && skipped_ == 0) {  // weights after such a step may be beyond help
         journal_.sync();
         save(writer, record, !stop);
         saved = step;
@@ -115,6 +117,7 @@ class Trainer {
  private:
   // Before the run directory is touched: what cannot be gone on from leaves everything there as it was.
   Latest restore_state() {
+    if (world_.leads()) lock_.take(options_.run_dir);
     session_.initialize(static_cast<uint64_t>(config_.train.seed));
     switch (options_.resume.kind) {
       case ResumeFrom::Kind::None: break;
@@ -126,10 +129,13 @@ class Trainer {
   }
 
   // Rank 0 makes it when every rank has read what it needs from an earlier one.
-  RunDirectory make_directory() const {
+  RunDirectory make_directory() {
     world_.barrier("run directory");
     std::optional<RunDirectory> made;
-    if (world_.leads()) made.emplace(options_.run_dir, options_.resume);
+    if (world_.leads()) {
+      made.emplace(options_.run_dir, options_.resume);
+      lock_.take(made->path());  // if it was not there before, or was moved
+    }
     world_.barrier("run directory");
     return made ? *made : RunDirectory(options_.run_dir);
   }
@@ -156,7 +162,7 @@ class Trainer {
     const Manifest& manifest = *restored_.manifest;
     last_ = restore_meta(manifest.meta, runner_, loader_);
     tokens_ = last_.tokens;
-    for (const std::string& change : changes_of_data(manifest.meta, config_)) {
+    for (const std::string& change : changes_of_data(manifest.meta, config_, data_fingerprint_)) {
       journal_.message("warning: " + change);
       journal_.event("warning", change);
     }
@@ -252,7 +258,8 @@ class Trainer {
   }
 
   void save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async) {
-    const CheckpointMeta meta = checkpoint_meta(config_, world_.at().shape, record, runner_, loader_);
+    const CheckpointMeta meta =
+        checkpoint_meta(config_, world_.at().shape, record, runner_, loader_, data_fingerprint_);
     if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
     const StateViews state = state_views(session_, run_.staging());
     writer.save(meta, state.views, may_be_async ? run_.staging() : std::span<std::byte>{});
@@ -260,20 +267,21 @@ class Trainer {
 
   // fp16 skips a step now and then while its loss scale settles. Where no scaling is left to lower, gradients
   // that stay infinite mean that training has diverged, and going on would only replace good checkpoints.
-  void check_diverged(const StepResult& result, int64_t step, int64_t saved) {
+  void check_diverged(const StepResult& result, int64_t step, int64_t saved, bool last) {
     constexpr int64_t kPatience = 10;
     skipped_ = result.applied || result.loss_scale > 1 ? 0 : skipped_ + 1;
     if (skipped_ == 1) {
       journal_.message(fmt::format("warning: step {} was skipped, its gradients are not finite", step));
     }
-    if (skipped_ < kPatience) return;
-    journal_.event("diverged", fmt::format("{} steps in a row had no finite gradients", kPatience),
+    if (skipped_ == 0 || (skipped_ < kPatience && !last)) return;
+    journal_.event("diverged", fmt::format("{} steps in a row had no finite gradients", skipped_),
                    {{"step", step}});
     throw TrainError(
         "{}: diverged: no finite gradients for {} steps up to step {}; lower train.lr or set train.clip and "
-        "go on "
-        "from a checkpoint (the last one is of step {})",
-        directory_.path().string(), kPatience, step, saved);
+        "{}",
+        directory_.path().string(), skipped_, step,
+        saved > 0 ? fmt::format("go on from a checkpoint (the last one is of step {})", saved)
+                  : "start again");
   }
 
   void report_saves(CheckpointWriter& writer) {
@@ -293,12 +301,14 @@ class Trainer {
     journal_.event("interrupt",
                    signal == SIGINT    ? "Ctrl-C"
                    : signal == SIGTERM ? "SIGTERM"
+                   : signal == SIGHUP  ? "SIGHUP"
                                        : "another rank was interrupted",
                    {{"step", saved}});
     const bool same_command = options_.resume.kind == ResumeFrom::Kind::Latest;
-    journal_.message(fmt::format("interrupted; step {} is saved in {}: start again{} to go on", saved,
-                                 directory_.checkpoints().string(),
-                                 same_command ? "" : " with --resume-from-checkpoint latest"));
+    journal_.message(saved == 0 ? "interrupted before anything was saved: start again to begin"
+                                : fmt::format("interrupted; step {} is saved in {}: start again{} to go on",
+                                              saved, directory_.checkpoints().string(),
+                                              same_command ? "" : " with --resume-from-checkpoint latest"));
     return ExitCode::Interrupted;
   }
 
@@ -331,6 +341,8 @@ class Trainer {
     write_summary(directory_.path(), summary);
     journal_.event("end", fmt::format("trained to step {}", last_.step), {{"step", last_.step}});
     std::printf("%s\n", summary_table(summary, directory_.path()).c_str());
+    std::fflush(stdout);
+    std::clearerr(stdout);  // the run is done, whether somebody reads this or not; summary.json has it
   }
 
   int64_t last_targets() const { return config_.train.batch * run_.train_data().spec().num_targets(); }
@@ -345,6 +357,8 @@ class Trainer {
   Session& session_;
   Loader& loader_;
   StepRunner& runner_;
+  const std::string data_fingerprint_;
+  RunLock lock_;  // of rank 0
   Latest restored_;
   RunDirectory directory_;
   Journal journal_;  // silent but on rank 0
@@ -370,7 +384,9 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
   };
   if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && read_world().world_size == 1)
     return run_device_threads(config, train_in);
-  return train_in(join_world(config));
+  return train_in(join_world(config, [&] {
+    if (interrupt.signal() != 0) throw Interruption("interrupted before all ranks had come; nothing is lost");
+  }));
 }
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 #include "tandem/train/world.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
@@ -77,12 +78,14 @@ void World::check() const {
 }
 
 ConnectOptions connect_options(const Config& config) {
+  constexpr double kLongest = 1e8;  // seconds: longer waits do not fit into a clock
   ConnectOptions options;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.parallel.timeout * 1e3));
+  options.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(std::min(config.parallel.timeout, kLongest) * 1e3));
   return from_environment(options);
 }
 
-World join_world(const Config& config) {
+World join_world(const Config& config, const std::function<void()>& while_waiting) {
   const WorldInfo info = read_world();
   const MeshShape shape = mesh_shape(config);
   if (config.parallel.strategy == Strategy::Dp && shape.world() > 1) {
@@ -108,7 +111,9 @@ World join_world(const Config& config) {
   }
   if (info.world_size == 1) return {};
   const MeshPosition at = MeshPosition::of(shape, info.rank);
-  World world(at, connect(info, at, connect_options(config)), info.local_world_size);
+  ConnectOptions connecting = connect_options(config);
+  connecting.while_waiting = while_waiting;
+  World world(at, connect(info, at, connecting), info.local_world_size);
   require_same_config(config, world);
   return world;
 }

@@ -2,6 +2,7 @@
 // compiled step. A run on one rank is a world of one, in which every agreement is immediate.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,7 +50,8 @@ class World {
 ConnectOptions connect_options(const Config& config);
 
 // The world that the environment describes (tandem launch, torchrun, Slurm, Open MPI). Throws ConfigError
-// where its size is not that of the config's mesh.
-World join_world(const Config& config);
+// where its size is not that of the config's mesh. Calls while_waiting, which may throw, every now and then
+// until all ranks have come.
+World join_world(const Config& config, const std::function<void()>& while_waiting = {});
 
 }  // namespace tandem

@@ -1,14 +1,16 @@
 """Going back, going on differently, and stopping where nobody expects it."""
 
 import json
+import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import tandem_run
-from tandem_run import FAILED, GPT2, INTERRUPTED, TandemTest, config, read_metrics
+from tandem_run import BAD_USAGE, FAILED, GPT2, INTERRUPTED, TandemTest, config, read_metrics
 
 
 class Branches(TandemTest):
@@ -43,14 +45,94 @@ class Branches(TandemTest):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))
 
+    def test_a_closed_terminal_is_an_interruption_but_not_under_nohup(self):
+        path = self.write_config(config(GPT2, train={"steps": 100000}, checkpoint={"every": 0}))
+        process = self.start("train", path, "--run-dir", self.directory / "run")
+        while not (self.directory / "run/metrics.jsonl").exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(INTERRUPTED, process.wait(timeout=60))
+        self.assertEqual(1, len(list((self.directory / "run/checkpoints").glob("step-*"))))
+        ignoring = subprocess.Popen([tandem_run.program(), "train", str(path), "--run-dir", str(self.directory / "run")],
+                                    stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.addCleanup(ignoring.wait)
+        self.addCleanup(ignoring.kill)
+        time.sleep(0.5)
+        ignoring.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        self.assertIsNone(ignoring.poll())
+
+    def test_a_rank_that_waits_for_others_can_be_interrupted(self):
+        path = self.write_config(config(GPT2, parallel={"strategy": "ddp", "data": 2}))
+        for rank in (0, 1):  # with a store and without
+            env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29741 + rank)}
+            process = subprocess.Popen([tandem_run.program(), "train", str(path)], env=env, cwd=self.directory,
+                                       stderr=subprocess.PIPE, text=True)
+            time.sleep(1)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=20)
+            self.assertEqual(INTERRUPTED, process.returncode, err)
+            self.assertIn("interrupted before all ranks had come", err)
+
     def test_a_diverged_run_stops_with_an_error_and_keeps_its_good_checkpoint(self):
         content = config(GPT2, train={"steps": 10}, checkpoint={"every": 10})
         run = self.train(content, "run")
         path = self.write_config(content, "run.yaml")
         result = self.tandem("train", path, "--run-dir", run, "--set", "train.steps=200", "--set", "train.lr=1e30", "--set",
-                             "train.clip=0", "--set", "checkpoint.every=50", expect=FAILED)
+                             "train.clip=0", "--set", "checkpoint.every=5", expect=FAILED)
         self.assertIn("diverged", result.err.splitlines()[-1])
         self.assertEqual(["step-00000010"], [p.name for p in (run / "checkpoints").glob("step-*")])
+
+    def test_two_runs_cannot_share_a_directory(self):
+        path = self.write_config(config(GPT2, train={"steps": 100000}))
+        run = self.directory / "run"
+        process = self.start("train", path, "--run-dir", run)
+        while not (run / "metrics.jsonl").exists():
+            time.sleep(0.01)
+        for resume in ("latest", "none"):
+            result = self.tandem("train", path, "--run-dir", run, "--resume-from-checkpoint", resume, expect=None)
+            self.assert_one_line_error(result, BAD_USAGE, str(run), "another process is training there")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(INTERRUPTED, process.wait(timeout=60))
+        steps = [int(row["step"]) for row in read_metrics(run)]
+        self.assertEqual(list(range(1, len(steps) + 1)), steps)
+
+    def test_a_config_that_no_run_has_written_is_not_overwritten(self):
+        run = self.directory / "mine"
+        run.mkdir()
+        path = self.write_config(config(GPT2, train={"steps": 2}), run / "config.yaml")
+        text = (run / "config.yaml").read_text()
+        self.refuse(BAD_USAGE, [str(run), "config.yaml"], "train", path, "--run-dir", run)
+        self.assertEqual(text, (run / "config.yaml").read_text())
+
+    def test_a_finished_run_keeps_its_config(self):
+        content = config(GPT2, train={"steps": 4})
+        run = self.train(content, "run")
+        text = (run / "config.yaml").read_text()
+        self.tandem("train", self.write_config(content, "run.yaml"), "--run-dir", run, "--set", "train.steps=2")
+        self.assertEqual(text, (run / "config.yaml").read_text())
+
+    def test_a_log_that_nobody_reads_does_not_end_a_run(self):
+        path = self.write_config(config(GPT2, train={"steps": 30}))
+        run = self.directory / "run"
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = subprocess.run([tandem_run.program(), "train", str(path), "--run-dir", str(run)], stdout=writer, stderr=writer)
+        os.close(writer)
+        self.assertEqual(0, result.returncode)
+        self.assertEqual(30, len(read_metrics(run)))
+
+    def test_data_that_has_changed_is_told(self):
+        text = self.directory / "book.txt"
+        text.write_text("a song of seas and sails " * 200)
+        content = config(GPT2, train={"steps": 2}, checkpoint={"every": 2}, data={"train": str(text), "eval": str(text)})
+        run = self.train(content, "run")
+        path = self.write_config(content, "run.yaml")
+        told = "has other contents than before"
+        self.assertNotIn(told, self.tandem("train", path, "--run-dir", run, "--set", "train.steps=4").err)
+        text.write_text("a song of seas and snails " * 200)
+        self.assertIn(told, self.tandem("train", path, "--run-dir", run, "--set", "train.steps=6").err)
 
     def test_a_run_without_loss_scaling_goes_on_in_fp16_with_its_first_scale(self):
         content = config(GPT2, train={"steps": 2}, checkpoint={"every": 2})
