@@ -1,6 +1,7 @@
 #include "tandem/base/units.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <array>
 #include <cmath>
@@ -45,6 +46,11 @@ std::string format_duration(double seconds) {
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
   if (whole < 86400) return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
   return fmt::format("{}d {:02}h", whole / 86400, whole / 3600 % 24);
+}
+
+std::chrono::milliseconds wait_of(double seconds) {
+  constexpr double kLongest = 1e8;
+  return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, kLongest) * 1e3));
 }
 
 }  // namespace tandem

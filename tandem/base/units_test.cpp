@@ -32,5 +32,11 @@ TEST(Units, DurationsShowTheTwoLargestUnits) {
   EXPECT_EQ(format_duration(4 * 86400 + 3 * 3600), "4d 03h");
 }
 
+TEST(Units, AWaitFitsIntoAClock) {
+  EXPECT_EQ(wait_of(1.5), std::chrono::milliseconds(1500));
+  const auto now = std::chrono::steady_clock::now();
+  EXPECT_GT(now + wait_of(1e30), now + std::chrono::hours(24 * 365));
+}
+
 }  // namespace
 }  // namespace tandem

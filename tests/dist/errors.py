@@ -1,23 +1,16 @@
 """What can go wrong between ranks ends with one clear line on each of them, soon, and with nothing half done."""
 
 import os
-import socket
 import subprocess
 import time
 
 import ranks
 import tandem_run
 from ranks import GPT2, LLAMA, RanksTest, config, mesh
-from tandem_run import BAD_USAGE, FAILED
+from tandem_run import BAD_USAGE, FAILED, free_port
 
 IMPATIENT = {"TANDEM_CONNECT_TIMEOUT_S": "2", "TANDEM_COMM_TIMEOUT_S": "4"}
 DEADLINE_S = 40  # for ranks that give up after seconds, on a busy machine
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def training(parallel, model=GPT2, **sections):

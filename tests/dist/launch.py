@@ -10,14 +10,13 @@ import pty
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
 
 import network
 import tandem_run
-from tandem_run import BAD_DATA, BAD_USAGE, DONE, FAILED, INTERRUPTED
+from tandem_run import BAD_DATA, BAD_USAGE, DONE, FAILED, INTERRUPTED, free_port
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
              "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
@@ -486,12 +485,6 @@ def is_healthy(url):
             return b"true" in answer.read()
     except OSError:
         return False
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import tandem_run
-from tandem_run import BAD_USAGE, FAILED, GPT2, INTERRUPTED, TandemTest, config, read_metrics
+from tandem_run import BAD_USAGE, FAILED, GPT2, INTERRUPTED, TandemTest, config, free_port, read_metrics
 
 
 class Branches(TandemTest):
@@ -45,6 +45,17 @@ class Branches(TandemTest):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))
 
+    def wait_for_listener(self, process):
+        """Until the program catches SIGTERM."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+            if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
+                return
+            time.sleep(0.005)
+        self.fail("the program never listened")
+
     def test_a_closed_terminal_is_an_interruption_but_not_under_nohup(self):
         path = self.write_config(config(GPT2, train={"steps": 100000}, checkpoint={"every": 0}))
         process = self.start("train", path, "--run-dir", self.directory / "run")
@@ -57,7 +68,7 @@ class Branches(TandemTest):
                                     stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.addCleanup(ignoring.wait)
         self.addCleanup(ignoring.kill)
-        time.sleep(0.5)
+        self.wait_for_listener(ignoring)
         ignoring.send_signal(signal.SIGHUP)
         time.sleep(0.5)
         self.assertIsNone(ignoring.poll())
@@ -66,10 +77,10 @@ class Branches(TandemTest):
         path = self.write_config(config(GPT2, parallel={"strategy": "ddp", "data": 2}))
         for rank in (0, 1):  # with a store and without
             env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
-                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29741 + rank)}
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
             process = subprocess.Popen([tandem_run.program(), "train", str(path)], env=env, cwd=self.directory,
                                        stderr=subprocess.PIPE, text=True)
-            time.sleep(1)
+            self.wait_for_listener(process)
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=20)
             self.assertEqual(INTERRUPTED, process.returncode, err)

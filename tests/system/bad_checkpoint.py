@@ -53,6 +53,7 @@ class BadCheckpoints(TandemTest):
         self.tandem("inspect", self.last, "--verify")
         flip_byte(data, 100)
         self.refuse_everywhere("rank-00000.ckpt", "damaged")
+        self.refuse(BAD_DATA, ["step-00000004", "damaged"], "inspect", self.run_dir, "--verify")
         self.assert_goes_on_from_the_one_before()
 
     def test_a_flipped_byte_of_the_manifest(self):

@@ -1,6 +1,7 @@
 """Whatever is wrong with what the user gives: one line that says so, the promised exit code, nothing left behind."""
 
 import json
+import subprocess
 
 import tandem_run
 from tandem_run import BAD_DATA, BAD_USAGE, FAILED, GPT2, LLAMA, MLP, RESNET, TandemTest, config
@@ -223,6 +224,28 @@ class BadData(TandemTest):
         self.refuse(BAD_USAGE, ["already exists"], "prepare", "--out", self.directory, good)
         self.refuse(BAD_USAGE, ["eval fraction"], "prepare", "--out", "out", good, "--eval-fraction", 1)
         self.refuse(BAD_USAGE, ["bpe"], "prepare", "--out", "out", good, "--tokenizer", "bpe")
+
+
+
+class OddPlaces(TandemTest):
+    def test_a_loop_of_links_and_a_long_name_are_files_that_are_not_there(self):
+        loop = self.directory / "loop"
+        loop.symlink_to(loop)
+        for name in (loop, "n" * 300):
+            path = self.write_config(config(GPT2))
+            self.refuse(BAD_USAGE, ["no such file"], "explain", name)
+            self.refuse(BAD_DATA, ["no such"], "inspect", name)
+            self.refuse(BAD_DATA, ["no such"], "train", path, "--set", f"data.train={name}")
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        path = self.write_config(config(GPT2))
+        for arguments in (("explain", path), ("plan", path, "--json")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([tandem_run.program(), *map(str, arguments)], stdout=full, stderr=subprocess.PIPE,
+                                      text=True)
+            self.assertEqual(FAILED, done.returncode)
+            self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
+            self.assertIn("standard output", done.stderr)
 
 
 if __name__ == "__main__":
