@@ -65,18 +65,20 @@ class Fusion {
   }
 
   void match_matmul_gelu(int32_t gelu) {
-    if (options_.gelu_of_product && options_.gelu_again) return;
     const Value pre = graph_.node(gelu).inputs[0];
     const Node& product = graph_.node(pre.node);
     const bool pre_needed = readers_of(pre).size() > 1 || options_.gelu_of_product;
     if (product.op != Op::Matmul || product.inputs.size() != 3 || product.phase != graph_.node(gelu).phase)
       return;
     if (!pre_needed || pinned(pre) || !free_node(pre.node)) return;
-    swallow(gelu);
-    emit_at_[pre.node] = [this, gelu, pre] {
+    // Backward takes the gelu of the stored product then, whether the product was kept or is made again.
+    const bool of_stored =
+        options_.gelu_of_product && options_.gelu_again && product.phase == Phase::Recompute;
+    if (!of_stored) swallow(gelu);
+    emit_at_[pre.node] = [this, gelu, pre, of_stored] {
       const Node& node = graph_.node(pre.node);
       const Value fused = emit(pre.node, Op::MatmulGelu, node.inputs, node.attrs);
-      rewrite_.set({gelu, 0}, {fused.node, 0});
+      if (!of_stored) rewrite_.set({gelu, 0}, {fused.node, 0});
       rewrite_.set(pre, {fused.node, 1});
     };
   }

@@ -24,8 +24,7 @@ struct FuseOptions {
   // The backend's matmul_gelu takes the gelu of the product before it is rounded, so its bits differ from
   // those of its parts: it stands for them everywhere, also where nobody needs the product.
   bool gelu_of_product = false;
-  // Backward makes a gelu again from the product as it is stored, so forward makes it of that, too: apart
-  // from the product, where together they differ.
+  // Backward makes a gelu again, from the product as it is stored.
   bool gelu_again = false;
   bool gelu_grad = false;
   bool bias_sums = false;

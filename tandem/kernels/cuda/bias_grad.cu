@@ -45,8 +45,10 @@ __global__ void __launch_bounds__(kWarp* kWarps)
 
   float sum[kSize] = {};
   const auto add = [&](const Elements& elements) {
+    float addends[kSize];
+    to_floats(elements.value, addends);
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) sum[i] += to_float(elements.value[i]);
+    for (int i = 0; i < kSize; ++i) sum[i] += addends[i];
   };
   if (col < cols) {
     const auto load = [&](int64_t row) { return load_group<kSize>(x + row * cols + col); };

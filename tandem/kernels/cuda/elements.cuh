@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tandem/base/error.h"
 #include "tandem/kernels/cuda/queue_of.h"
@@ -33,6 +34,23 @@ __device__ __forceinline__ __half from_float<__half>(float x) {
   return __float2half_rn(x);
 }
 
+// The elements of a pack or a group, all at once. Two of 16 bits share a register: shift and mask take them
+// out with an instruction each, where one by one it is up to two.
+template <typename T, int kSize>
+__device__ __forceinline__ void to_floats(const T (&values)[kSize], float (&out)[kSize]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && kSize % 2 == 0) {
+    const auto* pairs = reinterpret_cast<const uint32_t*>(values);
+#pragma unroll
+    for (int i = 0; i < kSize; i += 2) {
+      out[i] = __uint_as_float(pairs[i / 2] << 16);
+      out[i + 1] = __uint_as_float(pairs[i / 2] & 0xffff0000u);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) out[i] = to_float(values[i]);
+  }
+}
+
 // 16 bytes of T, read and written with one instruction. The address must be a multiple of 16.
 template <typename T>
 struct alignas(16) Pack {
@@ -40,6 +58,22 @@ struct alignas(16) Pack {
   T value[kSize];
 };
 
+// Rounds two at a time, which is one instruction for the 16-bit types.
+template <typename T>
+__device__ __forceinline__ Pack<T> round_pack(const float (&values)[Pack<T>::kSize]) {
+  Pack<T> pack;
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; i += 2) {
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      *reinterpret_cast<__nv_bfloat162*>(pack.value + i) = __floats2bfloat162_rn(values[i], values[i + 1]);
+    } else if constexpr (std::is_same_v<T, __half>) {
+      *reinterpret_cast<__half2*>(pack.value + i) = __floats2half2_rn(values[i], values[i + 1]);
+    } else {
+      pack.value[i] = values[i], pack.value[i + 1] = values[i + 1];
+    }
+  }
+  return pack;
+}
 template <typename T>
 __device__ __forceinline__ Pack<T> load_pack(const T* address) {
   return *reinterpret_cast<const Pack<T>*>(address);

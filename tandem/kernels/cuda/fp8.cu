@@ -118,8 +118,7 @@ struct PlainSource {
 
   __device__ __forceinline__ void load(int64_t row, int64_t col, float (&out)[1][kTileGroup]) const {
     const Pack<Bf16> pack = load_pack_once(x + row * cols + col);
-#pragma unroll
-    for (int i = 0; i < kTileGroup; ++i) out[0][i] = to_float(pack.value[i]);
+    to_floats(pack.value, out[0]);
   }
 };
 
@@ -129,11 +128,12 @@ struct SwigluSource {
   int64_t cols;
 
   __device__ __forceinline__ void load(int64_t row, int64_t col, float (&out)[1][kTileGroup]) const {
-    const Pack<Bf16> gate = load_pack_once(gate_up + row * 2 * cols + col);
-    const Pack<Bf16> up = load_pack_once(gate_up + row * 2 * cols + cols + col);
+    float gate[kTileGroup], up[kTileGroup];
+    to_floats(load_pack_once(gate_up + row * 2 * cols + col).value, gate);
+    to_floats(load_pack_once(gate_up + row * 2 * cols + cols + col).value, up);
 #pragma unroll
-    for (int i = 0; i < kTileGroup; ++i)
-      out[0][i] = to_float(from_float<Bf16>(swiglu_of(to_float(gate.value[i]), to_float(up.value[i]))));
+    for (int i = 0; i < kTileGroup; ++i) out[0][i] = swiglu_of(gate[i], up[i]);
+    to_floats(round_pack<Bf16>(out[0]).value, out[0]);
   }
 };
 
@@ -144,16 +144,18 @@ struct SwigluGradSource {
   int64_t cols;
 
   __device__ __forceinline__ void load(int64_t row, int64_t col, float (&out)[2][kTileGroup]) const {
-    const Pack<Bf16> grad = load_pack_once(dy + row * cols + col);
-    const Pack<Bf16> gate = load_pack_once(gate_up + row * 2 * cols + col);
-    const Pack<Bf16> up = load_pack_once(gate_up + row * 2 * cols + cols + col);
+    float grad[kTileGroup], gate[kTileGroup], up[kTileGroup];
+    to_floats(load_pack_once(dy + row * cols + col).value, grad);
+    to_floats(load_pack_once(gate_up + row * 2 * cols + col).value, gate);
+    to_floats(load_pack_once(gate_up + row * 2 * cols + cols + col).value, up);
 #pragma unroll
     for (int i = 0; i < kTileGroup; ++i) {
-      const SwigluSlopes slopes =
-          swiglu_slopes(to_float(grad.value[i]), to_float(gate.value[i]), to_float(up.value[i]));
-      out[0][i] = to_float(from_float<Bf16>(slopes.gate));
-      out[1][i] = to_float(from_float<Bf16>(slopes.up));
+      const SwigluSlopes slopes = swiglu_slopes(grad[i], gate[i], up[i]);
+      out[0][i] = slopes.gate;
+      out[1][i] = slopes.up;
     }
+#pragma unroll
+    for (auto& part : out) to_floats(round_pack<Bf16>(part).value, part);
   }
 };
 

@@ -51,18 +51,19 @@ __global__ void __launch_bounds__(32 * kMaxWarps) norm_in_registers(const NormCa
   float sum[1] = {0}, squares[1] = {0};
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    const bool held = holds(p);
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) {
-      if constexpr (kAdd) {
-        if (held) a[p].value[i] = from_float<T>(to_float(a[p].value[i]) + to_float(b[p].value[i]));
-      }
-      x[p][i] = held ? to_float(a[p].value[i]) : 0.0f;
-      sum[0] += x[p][i];
-    }
+    if (!holds(p)) continue;
+    to_floats(a[p].value, x[p]);
     if constexpr (kAdd) {
-      if (held) store_pack_once(call.sum + begin + column(p), a[p]);
+      float addend[kSize];
+      to_floats(b[p].value, addend);
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) x[p][i] += addend[i];
+      const Pack<T> rounded = round_pack<T>(x[p]);
+      store_pack_once(call.sum + begin + column(p), rounded);
+      to_floats(rounded.value, x[p]);
     }
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) sum[0] += x[p][i];
   }
 
   float mean = 0;
@@ -83,15 +84,12 @@ __global__ void __launch_bounds__(32 * kMaxWarps) norm_in_registers(const NormCa
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     if (!holds(p)) continue;
-    const Pack<T> gamma = load_pack(call.gamma + column(p));
-    const Pack<T> beta = centred ? load_pack(call.beta + column(p)) : Pack<T>{};
-    Pack<T> y;
+    float gamma[kSize], y[kSize] = {};
+    to_floats(load_pack(call.gamma + column(p)).value, gamma);
+    if (centred) to_floats(load_pack(call.beta + column(p)).value, y);
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) {
-      const float x_hat = (x[p][i] - mean) * rstd;
-      y.value[i] = from_float<T>(norm_output(x_hat, to_float(gamma.value[i]), to_float(beta.value[i])));
-    }
-    store_pack(call.y + begin + column(p), y);
+    for (int i = 0; i < kSize; ++i) y[i] = norm_output((x[p][i] - mean) * rstd, gamma[i], y[i]);
+    store_pack(call.y + begin + column(p), round_pack<T>(y));
   }
   if (row < call.rows && threadIdx.x == 0) {
     if (centred) call.mean[row] = mean;

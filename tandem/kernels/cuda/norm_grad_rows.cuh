@@ -5,8 +5,6 @@
 // up its teams.
 #pragma once
 
-#include <type_traits>
-
 #include "tandem/kernels/cuda/async_copy.cuh"
 #include "tandem/kernels/cuda/norm.cuh"
 
@@ -39,38 +37,17 @@ __device__ __forceinline__ float input_gradient(float g, float x_hat, float mean
   return __fmul_rn(rstd, fmaf(-x_hat, mean_gx, g - mean_g));
 }
 
-// Rounds two at a time, which is one instruction for the 16-bit types.
-template <typename T>
-__device__ __forceinline__ Pack<T> round_pack(const float (&values)[Pack<T>::kSize]) {
-  Pack<T> pack;
-#pragma unroll
-  for (int i = 0; i < Pack<T>::kSize; i += 2) {
-    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      const __nv_bfloat162 two = __floats2bfloat162_rn(values[i], values[i + 1]);
-      pack.value[i] = two.x, pack.value[i + 1] = two.y;
-    } else if constexpr (std::is_same_v<T, __half>) {
-      const __half2 two = __floats2half2_rn(values[i], values[i + 1]);
-      pack.value[i] = two.x, pack.value[i + 1] = two.y;
-    } else {
-      pack.value[i] = values[i], pack.value[i + 1] = values[i + 1];
-    }
-  }
-  return pack;
-}
-
 // A pack of the norm's own output. Beta is read here and not kept: registers are dear, and it is in the
 // cache.
 template <typename T>
-__device__ __forceinline__ void give_again(const NormGradCall<T>& call, int row, int column, const Pack<T>& x,
-                                           const Pack<T>& gamma, float mean, float rstd) {
-  const Pack<T> beta = call.beta != nullptr ? load_pack(call.beta + column) : Pack<T>{};
-  float values[Pack<T>::kSize];
+__device__ __forceinline__ Pack<T> output_again(const NormGradCall<T>& call, int column,
+                                                const float (&x_hat)[Pack<T>::kSize],
+                                                const float (&gamma)[Pack<T>::kSize]) {
+  float values[Pack<T>::kSize] = {};
+  if (call.beta != nullptr) to_floats(load_pack(call.beta + column).value, values);
 #pragma unroll
-  for (int i = 0; i < Pack<T>::kSize; ++i) {
-    const float x_hat = (to_float(x.value[i]) - mean) * rstd;
-    values[i] = norm_output(x_hat, to_float(gamma.value[i]), to_float(beta.value[i]));
-  }
-  store_pack(call.y + static_cast<int64_t>(row) * call.width + column, round_pack<T>(values));
+  for (int i = 0; i < Pack<T>::kSize; ++i) values[i] = norm_output(x_hat[i], gamma[i], values[i]);
+  return round_pack<T>(values);
 }
 
 // How the rows are laid over the GPU.
@@ -154,11 +131,14 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!holds(p)) continue;
-      const Pack<T> dy = *slot(stage, 0, p), x = *slot(stage, 1, p);
+      float dy[kSize], x[kSize], weights[kSize];
+      to_floats(slot(stage, 0, p)->value, dy);
+      to_floats(slot(stage, 1, p)->value, x);
+      to_floats(gamma[p].value, weights);
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
-        const float g = to_float(dy.value[i]) * to_float(gamma[p].value[i]);
-        sums.x = fmaf(g, to_float(x.value[i]) - mean, sums.x);
+        const float g = dy[i] * weights[i];
+        sums.x = fmaf(g, x[i] - mean, sums.x);
         if constexpr (kCentred) sums.y += g;
       }
     }
@@ -166,33 +146,38 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
     parity ^= 1;
 
     const float mean_gx = sums.x * rstd * call.inv_width, mean_g = sums.y * call.inv_width;
-    T* const dx_row = call.dx + static_cast<int64_t>(row) * call.width;
+    const int64_t begin = static_cast<int64_t>(row) * call.width;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!holds(p)) continue;
-      const Pack<T> dy = *slot(stage, 0, p), x = *slot(stage, 1, p);
-      float values[kSize];
+      const int64_t at = begin + column(p);
+      float dy[kSize], x_hat[kSize], weights[kSize], values[kSize];
+      to_floats(slot(stage, 0, p)->value, dy);
+      to_floats(slot(stage, 1, p)->value, x_hat);
+      to_floats(gamma[p].value, weights);
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
-        const float dy_i = to_float(dy.value[i]), x_hat = (to_float(x.value[i]) - mean) * rstd;
-        const float g = dy_i * to_float(gamma[p].value[i]);
-        column_sums[0][p][i] = fmaf(dy_i, x_hat, column_sums[0][p][i]);
-        if constexpr (kCentred) column_sums[1][p][i] += dy_i;
-        values[i] = input_gradient(g, x_hat, mean_g, mean_gx, rstd);
+        x_hat[i] = (x_hat[i] - mean) * rstd;
+        column_sums[0][p][i] = fmaf(dy[i], x_hat[i], column_sums[0][p][i]);
+        if constexpr (kCentred) column_sums[1][p][i] += dy[i];
+        values[i] = input_gradient(dy[i] * weights[i], x_hat[i], mean_g, mean_gx, rstd);
       }
+      if (call.y != nullptr) store_pack(call.y + at, output_again(call, column(p), x_hat, weights));
       Pack<T> dx = round_pack<T>(values);
-      if (call.y != nullptr) give_again(call, row, column(p), x, gamma[p], mean, rstd);
       if (call.dres != nullptr) {
-        const Pack<T> dres = *slot(stage, 2, p);
+        float dres[kSize];
+        to_floats(slot(stage, 2, p)->value, dres);
+        to_floats(dx.value, values);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i) values[i] = to_float(dx.value[i]) + to_float(dres.value[i]);
+        for (int i = 0; i < kSize; ++i) values[i] += dres[i];
         dx = round_pack<T>(values);
       }
       if constexpr (kSumDx) {
+        to_floats(dx.value, values);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i) column_sums[kDxSum][p][i] += to_float(dx.value[i]);
+        for (int i = 0; i < kSize; ++i) column_sums[kDxSum][p][i] += values[i];
       }
-      store_pack(dx_row + column(p), dx);
+      store_pack(call.dx + at, dx);
     }
     fetch(row + kStages * step, stage);
     stage = stage + 1 == kStages ? 0 : stage + 1;
