@@ -23,14 +23,18 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestWait{1000};
 constexpr milliseconds kSettleOwnFault{50};    // a cause is known: only what happened at the same moment
 constexpr milliseconds kSettleSuspicion{300};  // perhaps a lost peer: its own end may be noticed later
+constexpr milliseconds kSettleLostPeer{2500};  // its peer tells why when it has ended, on whatever node
 constexpr milliseconds kDrain{200};            // for output that somebody outside the group holds open
 constexpr milliseconds kAfterKill{30000};      // a process the kernel cannot kill, as on a dead disk
 constexpr int kInterruptedCode = static_cast<int>(ExitCode::Interrupted);
 
 struct Rank {
   Rank(const RankSetup& setup, Terminal& terminal)
-      : number(setup.rank), output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err) {}
+      : number(setup.rank),
+        lost_peer(setup.lost_peer),
+        output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err) {}
   int number;
+  std::filesystem::path lost_peer;
   RankOutput output;
   Child child;
   bool told = false;
@@ -57,7 +61,6 @@ class Supervisor {
   void drain(Rank& rank, OutputStream stream);
   void close_stream(Rank& rank, OutputStream stream);
   void reap();
-  void take_end(Rank& rank, const siginfo_t& info);
   void on_signal(int signal);
   void interrupt(int signal, const std::string& why);
   void end_from_outside(bool is_final);
@@ -68,6 +71,7 @@ class Supervisor {
   void on_deadline();
   void settle();
   bool all_ended() const;
+  bool awaits_other_nodes() const;
   std::vector<RankEnd> ends() const;
 
   const AttemptSetup& setup_;
@@ -108,7 +112,11 @@ void Supervisor::start() {
     children.push_back({setup_.program, rank.environment, terminal_for(rank.show_out, OutputStream::Out),
                         terminal_for(rank.show_err, OutputStream::Err)});
   }
-  for (const RankSetup& rank : setup_.ranks) ranks_.emplace_back(rank, terminal_);
+  for (const RankSetup& rank : setup_.ranks) {
+    ranks_.emplace_back(rank, terminal_);
+    std::error_code ignored;  // left there by a launcher that was killed
+    std::filesystem::remove(rank.lost_peer, ignored);
+  }
   const std::vector<Child> started = start_children(children, signals_.outer_mask());
   for (size_t i = 0; i < started.size(); ++i) {
     ranks_[i].child = started[i];
@@ -120,7 +128,7 @@ void Supervisor::start() {
 
 AttemptResult Supervisor::run() {
   start();
-  while (!all_ended()) {
+  while (!all_ended() || awaits_other_nodes()) {
     wait_for_events();
     if (deadline_ && Clock::now() >= *deadline_) on_deadline();
   }
@@ -130,6 +138,14 @@ AttemptResult Supervisor::run() {
 
 bool Supervisor::all_ended() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.end.has_value(); });
+}
+
+// The ranks here have missed a peer that is not here: its node is about to tell why it is gone.
+bool Supervisor::awaits_other_nodes() const {
+  if (others_ == nullptr || phase_ != Phase::Settling || stopped_from_outside_) return false;
+  const std::vector<RankEnd> all = ends();
+  const RankEnd* root = root_cause(all);
+  return root != nullptr && root->lost_peer;
 }
 
 std::vector<RankEnd> Supervisor::ends() const {
@@ -229,6 +245,9 @@ void Supervisor::reap() {
     if (!rank.end || rank.child.pid == 0) continue;
     rank.child.pid = 0;
     for (OutputStream stream : {OutputStream::Out, OutputStream::Err}) drain(rank, stream);
+    std::error_code ignored;
+    rank.end->lost_peer = std::filesystem::remove(rank.lost_peer, ignored);
+    rank.end->shown = rank.output.show_of_last_lines();
     rank.end->last_lines = {rank.output.last_lines().begin(), rank.output.last_lines().end()};
     rank.output.log_line(fmt::format("--- rank {} ended with {}", rank.number, describe_exit(*rank.end)));
     if (rank.told || interrupted_ != 0) continue;
@@ -247,6 +266,7 @@ void Supervisor::settle() {
   phase_ = Phase::Settling;
   deadline_ = *first_failure_ + (is_final_code(root->exit_code) && root->signal == 0 ? setup_.agreement_grace
                                  : is_own_fault(*root)                               ? kSettleOwnFault
+                                 : root->lost_peer                                   ? kSettleLostPeer
                                                                                      : kSettleSuspicion);
 }
 

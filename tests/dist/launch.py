@@ -4,6 +4,7 @@ The programs are small shell scripts, so that what is tested is the launcher alo
 has a launcher, and they share the ranks.
 """
 
+import fcntl
 import os
 import pathlib
 import pty
@@ -270,6 +271,33 @@ class Failures(LaunchTest):
             for result in self.launch_ranks(3, *arguments, "train", "no-such.yaml", expect=None):
                 self.assert_one_line_error(result, result.code, "no-such.yaml")
                 self.assertIn(result.code, (BAD_USAGE, BAD_DATA))
+
+    def start_where_only_rank_0_fails(self, run_dir, expect):
+        path = self.write_config(tandem_run.config(tandem_run.MLP, parallel={"strategy": "ddp", "data": 4},
+                                                   train={"batch": 12, "micro_batch": 3}))
+        first, *others = self.launch_ranks(4, "train", path, "--run-dir", run_dir, expect=expect)
+        for result in others:
+            self.assertRegex(result.err, rf"^tandem: error: rank 0 failed with exit code {expect}: {run_dir}")
+        return first.err.splitlines()
+
+    def test_what_rank_0_alone_refuses_is_told_once(self):
+        (self.directory / "locked").mkdir()
+        lock = os.open(self.directory / "locked", os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(3):
+            line, = self.start_where_only_rank_0_fails("locked", BAD_USAGE)
+            self.assertTrue(line.startswith("tandem: error: locked: another process is training there"), line)
+
+    def test_what_rank_0_alone_fails_with_is_told_once_and_before_all_else(self):
+        (self.directory / "file").touch()
+        for _ in range(6):  # the others may end first
+            shown, told, missed, logs = self.start_where_only_rank_0_fails("file", FAILED)
+            self.assertTrue(shown.startswith("tandem: error: file/checkpoints: cannot list"), shown)
+            self.assertEqual("tandem launch: rank 0 failed with exit code 1", told)
+            others = "ranks 1-3" if self.num_nodes == 1 else "rank 1"
+            self.assertEqual(f"tandem launch: after it {others} failed for want of a peer", missed)
+            self.assertIn("output is in", logs)
 
     def test_no_rank_outlives_a_killed_launcher(self):
         agents = self.agents(2, "sh", "-c",
