@@ -25,6 +25,7 @@ constexpr milliseconds kSettleOwnFault{50};    // a cause is known: only what ha
 constexpr milliseconds kSettleSuspicion{300};  // perhaps a lost peer: its own end may be noticed later
 constexpr milliseconds kSettleLostPeer{2500};  // its peer tells why when it has ended, on whatever node
 constexpr milliseconds kDrain{200};            // for output that somebody outside the group holds open
+constexpr int64_t kMostDrained = 1 << 20;      // a pipe holds no more
 constexpr milliseconds kAfterKill{30000};      // a process the kernel cannot kill, as on a dead disk
 constexpr int kInterruptedCode = static_cast<int>(ExitCode::Interrupted);
 
@@ -57,7 +58,7 @@ class Supervisor {
 
   void start();
   void wait_for_events();
-  void read_output(Rank& rank, OutputStream stream);
+  int64_t read_output(Rank& rank, OutputStream stream);  // returns the bytes that there were
   void drain(Rank& rank, OutputStream stream);
   void close_stream(Rank& rank, OutputStream stream);
   void reap();
@@ -194,7 +195,7 @@ void Supervisor::end_from_outside(bool is_final) {
   deadline_ = Clock::now() + setup_.agreement_grace;
 }
 
-void Supervisor::read_output(Rank& rank, OutputStream stream) {
+int64_t Supervisor::read_output(Rank& rank, OutputStream stream) {
   char buffer[1 << 16];
   const ssize_t size = ::read(rank.fd(stream), buffer, sizeof(buffer));
   if (size > 0) {
@@ -202,6 +203,7 @@ void Supervisor::read_output(Rank& rank, OutputStream stream) {
   } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {  // a pseudo terminal ends with EIO
     close_stream(rank, stream);
   }
+  return std::max<ssize_t>(size, 0);
 }
 
 void Supervisor::close_stream(Rank& rank, OutputStream stream) {
@@ -211,11 +213,17 @@ void Supervisor::close_stream(Rank& rank, OutputStream stream) {
   rank.output.finish(stream);
 }
 
+// What the rank has written is there, and is read however long the terminal takes to show it. Only somebody
+// outside the group may still write: for that the time to wait and the amount are bounded.
 void Supervisor::drain(Rank& rank, OutputStream stream) {
-  const auto until = Clock::now() + kDrain;
-  while (rank.fd(stream) >= 0 && Clock::now() < until) {
+  Clock::duration waited{};
+  int64_t bytes = 0;
+  while (rank.fd(stream) >= 0 && waited < kDrain && bytes < kMostDrained) {
+    const auto start = Clock::now();
     pollfd ready{rank.fd(stream), POLLIN, 0};
-    if (::poll(&ready, 1, 20) > 0) read_output(rank, stream);
+    const bool has_output = ::poll(&ready, 1, 20) > 0;
+    waited += Clock::now() - start;
+    if (has_output) bytes += read_output(rank, stream);
   }
   close_stream(rank, stream);
 }

@@ -4,6 +4,7 @@ The programs are small shell scripts, so that what is tested is the launcher alo
 has a launcher, and they share the ranks.
 """
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -188,6 +189,23 @@ class OneLauncher(LaunchTest):
         os.close(own)
         self.assertEqual(["step 2"], self.log(0))
         self.assertEqual([], self.log(1))
+
+    def test_a_slow_terminal_shows_the_last_lines_too(self):
+        try:
+            own, other = pty.openpty()
+        except OSError as error:
+            self.skipTest(f"this machine gives no pseudo terminals: {error}")
+        self.addCleanup(os.close, own)
+        self.agent("--log-dir", "logs", "sh", "-c", "seq 12000", stdout=other, stderr=other)
+        os.close(other)
+        shown = b""
+        with contextlib.suppress(OSError):  # at its end
+            while part := os.read(own, 4096):
+                shown += part
+                time.sleep(0.1)
+        lines = [str(number) for number in range(1, 12001)]
+        self.assertEqual(lines[-1], shown.decode().split()[-1])
+        self.assertEqual(lines, self.log(0))
 
     def test_a_reader_that_goes_away_does_not_end_the_ranks(self):
         reader, writer = os.pipe()
