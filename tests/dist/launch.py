@@ -290,10 +290,12 @@ class Failures(LaunchTest):
                 self.assert_one_line_error(result, result.code, "no-such.yaml")
                 self.assertIn(result.code, (BAD_USAGE, BAD_DATA))
 
+    def config_of_four(self):
+        return self.write_config(tandem_run.config(tandem_run.MLP, parallel={"strategy": "fsdp", "data": 4},
+                                                   train={"batch": 12, "micro_batch": 3}, checkpoint={"every": 3}))
+
     def start_where_only_rank_0_fails(self, run_dir, expect):
-        path = self.write_config(tandem_run.config(tandem_run.MLP, parallel={"strategy": "ddp", "data": 4},
-                                                   train={"batch": 12, "micro_batch": 3}))
-        first, *others = self.launch_ranks(4, "train", path, "--run-dir", run_dir, expect=expect)
+        first, *others = self.launch_ranks(4, "train", self.config_of_four(), "--run-dir", run_dir, expect=expect)
         for result in others:
             self.assertRegex(result.err, rf"^tandem: error: rank 0 failed with exit code {expect}: {run_dir}")
         return first.err.splitlines()
@@ -316,6 +318,19 @@ class Failures(LaunchTest):
             others = "ranks 1-3" if self.num_nodes == 1 else "rank 1"
             self.assertEqual(f"tandem launch: after it {others} failed for want of a peer", missed)
             self.assertIn("output is in", logs)
+
+    def test_a_rank_that_cannot_save_is_told_and_not_those_that_wait_for_it(self):
+        script = (f"trap '' XFSZ; [ $RANK = 1 ] && ulimit -f 8; "
+                  f"exec {tandem_run.program()} train {self.config_of_four()} --run-dir run-$TORCHELASTIC_RUN_ID")
+        for number in range(4):  # the others may end first
+            first, *others = self.launch_ranks(4, "--rdzv-id", number, "sh", "-c", script, expect=FAILED)
+            cause = rf"tandem: error: rank 1 failed with exit code 1: run-{number}/checkpoints/.*: checkpoint not saved"
+            told = [line for line in first.err.splitlines() if re.match(r"tandem: error: rank|tandem launch: ", line)]
+            self.assertRegex(told[0], cause)
+            self.assertRegex(told[1], "^tandem launch: after it ranks? [0-9, ]+ failed for want of a peer$")
+            self.assertIn("output is in", told[2])
+            for result in others:
+                self.assertRegex(result.err.splitlines()[0], cause)
 
     def test_no_rank_outlives_a_killed_launcher(self):
         agents = self.agents(2, "sh", "-c",
