@@ -46,6 +46,7 @@ using DeviceError = TypedError<ExitCode::Failed, 5>;    // CPU or GPU lacks or r
 
 using TrainError = TypedError<ExitCode::Failed, 6>;         // training itself went wrong: it diverged
 using Interruption = TypedError<ExitCode::Interrupted, 7>;  // a signal, before there was anything to save
+using ListenError = TypedError<ExitCode::Failed, 8>;        // a port of this machine that cannot be served
 
 // A bug in Tandem itself.
 class BugError : public std::logic_error {

@@ -85,10 +85,12 @@ TEST_F(FullDisk, AFailureOfOneRankIsToldByAllAndLeavesNothing) {
   for (const bool in_background : {false, true}) {
     const FileSizeLimit limit(5000);
     run_ranks(kRanks, [&](int rank) {
-      const std::string message = message_of<IoError>([&] {
+      const auto save_and_wait = [&] {
         save(rank, 2, next, in_background ? std::span(staging) : std::span<std::byte>());
         writers[static_cast<size_t>(rank)]->wait_committed();
-      });
+      };
+      const std::string message =
+          rank == 2 ? message_of<IoError>(save_and_wait) : message_of<CommError>(save_and_wait);
       EXPECT_TRUE(message.starts_with((folder / "step-00000002").string() + ": checkpoint not saved"))
           << message;
       EXPECT_NE(message.find("rank-00002.ckpt: cannot write: "), std::string::npos) << message;

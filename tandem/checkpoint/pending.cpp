@@ -147,7 +147,9 @@ void PendingDirectory::throw_if_failed(const Contents& contents) const {
     reason = read_text(path_ / note_name(kFailed, rank));
   } catch (const Error&) {  // the last one to leave has removed it
   }
-  throw IoError("rank {}: {}", rank, reason.empty() ? "could not save its part; its log says why" : reason);
+  if (reason.empty()) reason = "could not save its part; its log says why";
+  if (rank == group_.rank) throw IoError("rank {}: {}", rank, reason);
+  throw CommError("rank {}: {}", rank, reason);
 }
 
 void PendingDirectory::throw_if_failed() const { throw_if_failed(look()); }
@@ -185,7 +187,7 @@ void PendingDirectory::await_commit() const {
     throw_if_failed(contents);
     if (!is_at(path_)) {
       if (is_at(target())) break;  // renamed between the two looks
-      throw IoError("rank 0: gave up the checkpoint; its log says why");
+      throw CommError("rank 0: gave up the checkpoint; its log says why");
     }
     group_.check_peers();
     if (waited.expired(contents.progress, limit))

@@ -43,21 +43,21 @@ class PendingDirectory {
   // place, rank 0 may rename it at any moment.
   void add_file(const std::string& name, std::string_view text) const;
 
-  // Rank 0: waits for the parts of all others, by rank. Throws IoError naming the rank that failed and its
-  // reason, or those of which there is none though nothing has grown for as long as `patience` says at the
-  // time.
+  // Rank 0: waits for the parts of all others, by rank. Throws CommError naming the rank that failed and its
+  // reason, or IoError with those of which there is none though nothing has grown for as long as `patience`
+  // says at the time.
   std::vector<std::filesystem::path> await_parts(
       const std::function<std::chrono::milliseconds()>& patience) const;
 
   // Rank 0: removes the parts, syncs, and renames to folder/name, in place of an older one of that name.
   void commit();
 
-  // Others: wait until rank 0 has committed; it is durable then. Throw IoError as await_parts does.
+  // Others: wait until rank 0 has committed; it is durable then. Throw as await_parts does.
   void await_commit() const;
 
   // Takes back what this rank has written and tells the others why, unless one of them has failed before.
   void fail(const std::string& reason) noexcept;
-  void throw_if_failed() const;  // IoError "rank 3: ..."
+  void throw_if_failed() const;  // CommError "rank 3: ..."; IoError where it was this rank
 
  private:
   struct Contents {

@@ -74,21 +74,25 @@ TEST_F(Pending, OthersSeeTheCommitOfTheirOwnDirectoryAndNotOfAnOlderOne) {
 }
 
 TEST_F(Pending, EveryRankHearsOfAFailureAndTheLastOneClearsUp) {
-  join(2, 4)->fail("no luck");  // gone before anybody else is there
+  {
+    const auto two = join(2, 4);  // gone before anybody else is there
+    two->fail("no luck");
+    EXPECT_EQ(message_of<IoError>([&] { two->throw_if_failed(); }), "rank 2: no luck");  // its own fault
+  }
   for (const int number : {0, 1}) {
     const auto other = join(number, 4);
     put(other->path() / fmt::format("rank-{:05}.ckpt", number), "data");
     const auto wait = [&] {
       number == 0 ? void(other->await_parts([] { return milliseconds(100); })) : other->await_commit();
     };
-    EXPECT_EQ(message_of<IoError>(wait), "rank 2: no luck");
+    EXPECT_EQ(message_of<CommError>(wait), "rank 2: no luck");
     other->fail("because of rank 2");
   }
   EXPECT_EQ(names(), std::vector<std::string>{".tmp-step-00000001-t"});
   for (const auto& entry : fs::directory_iterator(folder / names()[0])) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("rank-")) << entry.path();
   }
-  EXPECT_EQ(message_of<IoError>([&] { join(3, 4)->throw_if_failed(); }), "rank 2: no luck");
+  EXPECT_EQ(message_of<CommError>([&] { join(3, 4)->throw_if_failed(); }), "rank 2: no luck");
   EXPECT_TRUE(names().empty());
 }
 

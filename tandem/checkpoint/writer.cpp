@@ -74,6 +74,12 @@ void write_data(const fs::path& path, std::span<const TensorView> memory) {
   file.sync_and_close();
 }
 
+// Of the kind of what went wrong: a peer's failure stays a peer's.
+[[noreturn]] void throw_not_saved(const Error& error, const std::string& what) {
+  if (dynamic_cast<const CommError*>(&error) != nullptr) throw CommError("{}: {}", what, error.what());
+  throw IoError("{}: {}", what, error.what());
+}
+
 void write_manifest(const fs::path& path, const std::string& text) {
   OutputFile file(path);
   file.write_all(std::as_bytes(std::span(text)));
@@ -214,9 +220,10 @@ void CheckpointWriter::write(const Save& save) {
       throw;
     }
   } catch (const Error& error) {
-    throw IoError("{}: checkpoint not saved ({} needed, {} free; earlier ones are untouched): {}",
-                  report.directory.string(), format_bytes(save.bytes), format_bytes(free_disk_bytes(folder_)),
-                  error.what());
+    throw_not_saved(error,
+                    fmt::format("{}: checkpoint not saved ({} needed, {} free; earlier ones are untouched)",
+                                report.directory.string(), format_bytes(save.bytes),
+                                format_bytes(free_disk_bytes(folder_))));
   }
   if (save.group.rank == 0) drop_old({sequence, report.directory}, report);
   report.write_s = seconds_since(start);
@@ -277,8 +284,8 @@ void CheckpointWriter::leave_pending(const std::function<void(const PendingDirec
   try {
     check(*pending);
   } catch (const Error& error) {
-    throw IoError("{}: checkpoint not saved (earlier ones are untouched): {}", pending->target().string(),
-                  error.what());
+    throw_not_saved(error, fmt::format("{}: checkpoint not saved (earlier ones are untouched)",
+                                       pending->target().string()));
   }
 }
 

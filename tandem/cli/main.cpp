@@ -5,6 +5,7 @@
 
 #include "tandem/base/nearest.h"
 #include "tandem/cli/command.h"
+#include "tandem/comm/lost_peer.h"
 #include "tandem/kernels/cpu/cpu_features.h"
 #include "tandem/kernels/cuda/devices.h"
 
@@ -95,6 +96,7 @@ int main(int argc, char** argv) {
   try {
     return tandem::cli::run(argc, argv);
   } catch (const tandem::Error& error) {
+    if (dynamic_cast<const tandem::CommError*>(&error) != nullptr) tandem::tell_lost_peer();
     std::fprintf(stderr, "tandem: error: %s\n", error.what());
     return static_cast<int>(error.exit_code());
   } catch (const std::filesystem::filesystem_error& error) {

@@ -59,7 +59,8 @@ ConnectOptions from_environment(ConnectOptions options);  // with what the varia
 
 // Blocks until all ranks of the mesh are there. Rank 0 serves a tcp store at the master's address. Throws
 // CommError, the same on all ranks: which ranks are missing, a world or mesh of another size, a rank that is
-// there twice; and a port in use, a store that is down. Both functions apply from_environment.
+// there twice; and a store that is down. Rank 0 throws ListenError for a port in use. Both functions apply
+// from_environment.
 Communicators connect(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options);
 
 // The same for threads of one process: element r is rank r's.

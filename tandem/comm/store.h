@@ -30,7 +30,8 @@ class Store {
 //   tcp://host:port           one process serves it (`serve`) while it lives; the others wait for it
 //   file:///directory         on one host, or on a file system that all hosts share
 //   etcd://host:port[/prefix] keys are kept under /prefix/
-// Throws ConfigError for another address, CommError where the store is not reached within `timeout`.
+// Throws ConfigError for another address, CommError where the store is not reached within `timeout`,
+// ListenError where it cannot be served.
 std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::chrono::milliseconds timeout);
 
 }  // namespace tandem

@@ -154,7 +154,9 @@ TEST(MakeStore, RefusesWhatIsNoAddress) {
 
 TEST(TcpStore, NamesThePortThatIsInUse) {
   const TcpStore first("127.0.0.1", 0, true, seconds(5));
-  const std::string message = message_of([&] { TcpStore("127.0.0.1", first.port(), true, seconds(1)); });
+  const auto serve_there = [&] { TcpStore("127.0.0.1", first.port(), true, seconds(1)); };
+  EXPECT_THROW(serve_there(), ListenError);
+  const std::string message = message_of(serve_there);
   EXPECT_TRUE(message.starts_with("port " + std::to_string(first.port()) + " on 127.0.0.1: already in use"))
       << message;
 }
@@ -199,7 +201,7 @@ TEST(TcpStore, UnderTheMachinesNameItIsReachedFromElsewhere) {
   try {
     const TcpStore probe(hostname(), 0, true, seconds(5));
     if (!probe.server_address().starts_with("127.")) GTEST_SKIP() << "the name leads elsewhere";
-  } catch (const CommError&) {
+  } catch (const ListenError&) {
     GTEST_SKIP() << "the machine's name leads nowhere";
   }
   EXPECT_TRUE(is_reached(hostname()));

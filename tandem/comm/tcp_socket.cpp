@@ -151,7 +151,7 @@ Socket connect_once(const std::string& host, int port, Deadline deadline, std::s
 Socket listen_at(const std::string& host, int port) {
   std::string problem;
   const Addresses own = resolve(host.c_str(), port, 0, &problem);
-  if (!own) throw CommError("store tcp {}:{}: cannot look up {}: {}", host, port, host, problem);
+  if (!own) throw ListenError("store tcp {}:{}: cannot look up {}: {}", host, port, host, problem);
   int fd = -1;
   int error = EADDRNOTAVAIL;
   for (const addrinfo* address = own.get(); address && fd < 0; address = address->ai_next) {
@@ -167,12 +167,12 @@ Socket listen_at(const std::string& host, int port) {
     }
   }
   if (fd < 0 && error == EADDRINUSE) {
-    throw CommError(
+    throw ListenError(
         "port {} on {}: already in use by another program; choose a free one (MASTER_PORT, or --master-port "
         "of the launcher), or end the run that holds it",
         port, host);
   }
-  if (fd < 0) throw CommError("store tcp {}:{}: cannot listen there: {}", host, port, std::strerror(error));
+  if (fd < 0) throw ListenError("store tcp {}:{}: cannot listen there: {}", host, port, std::strerror(error));
   return Socket(fd);
 }
 

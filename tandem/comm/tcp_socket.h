@@ -33,7 +33,7 @@ Socket connect_once(const std::string& host, int port, Deadline deadline, std::s
 
 // Listens where `host` points to on this machine, or on all addresses where it points elsewhere (an address
 // that is translated on the way) or is a name that others know by another address than this machine does
-// (loopback). Throws CommError where the port is taken.
+// (loopback). Throws ListenError where the port is taken.
 Socket listen_at(const std::string& host, int port);
 
 std::string local_address(const Socket& socket);  // "10.0.0.2"

@@ -44,7 +44,6 @@ class Agent {
 
  private:
   bool is_interrupted();
-  bool shows_rank_0() const { return !options_.tee; }
   AttemptSetup describe(const Round& round) const;
   Round own_round(int restarts) const;
   int run_alone();
@@ -87,12 +86,13 @@ AttemptSetup Agent::describe(const Round& round) const {
   for (int local = 0; local < round.own().num_ranks; ++local) {
     place.local_rank = local;
     place.rank = round.first_rank() + local;
+    place.lost_peer_file = logs_.lost_peer_of(place.rank);
     const auto show = [&](int bit) {
       if (options_.tee) return (*options_.tee & bit) != 0 ? Show::Prefixed : Show::Nothing;
       return place.rank == 0 ? Show::AsItIs : Show::Nothing;
     };
-    setup.ranks.push_back(
-        {place.rank, rank_environment(place, inherited), logs_.log_of(place.rank), show(1), show(2)});
+    setup.ranks.push_back({place.rank, rank_environment(place, inherited), logs_.log_of(place.rank),
+                           place.lost_peer_file, show(1), show(2)});
   }
   return setup;
 }
@@ -110,7 +110,7 @@ int Agent::run_alone() {
   for (int restarts = 0;; ++restarts) {
     const AttemptResult result = supervise(describe(own_round(restarts)), signals_, terminal_);
     const RoundEnd end = judge(result, restarts, options_.max_restarts);
-    report(end, result, options_.max_restarts, shows_rank_0(), logs_, terminal_);
+    report(end, result, options_.max_restarts, logs_, terminal_);
     if (end.kind != EndKind::Restart) return end.code;
     if (is_interrupted()) return 128 + interrupted_by_;
   }
@@ -153,7 +153,7 @@ RoundEnd Agent::run_round(Rendezvous& rendezvous, Store& watch_store, const Roun
   } else {
     end = rendezvous.end(round, own);
   }
-  report(end, result, options_.max_restarts, shows_rank_0(), logs_, terminal_);
+  report(end, result, options_.max_restarts, logs_, terminal_);
   return end;
 }
 

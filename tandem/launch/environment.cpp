@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tandem/comm/lost_peer.h"
+
 namespace tandem {
 
 std::vector<std::string> rank_environment(const RankPlace& place, const std::vector<std::string>& inherited) {
@@ -23,7 +25,8 @@ std::vector<std::string> rank_environment(const RankPlace& place, const std::vec
       {"MASTER_PORT", std::to_string(place.master_port)},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(place.max_restarts)},
-      {"TORCHELASTIC_RUN_ID", place.run_id}};
+      {"TORCHELASTIC_RUN_ID", place.run_id},
+      {kLostPeerVariable, place.lost_peer_file}};
   const auto has = [&](std::string_view name) {
     return std::any_of(inherited.begin(), inherited.end(), [&](const std::string& entry) {
       return entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=';

@@ -6,6 +6,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <functional>
 
 #include "tandem/base/error.h"
 
@@ -16,15 +17,42 @@ constexpr double kTogether_s = 1.0;
 constexpr std::string_view kErrorPrefix = "tandem: error: ";
 
 bool is_alike(const RankEnd& a, const RankEnd& b) {
-  return a.exit_code == b.exit_code && a.signal == b.signal && a.last_line() == b.last_line();
+  return a.exit_code == b.exit_code && a.signal == b.signal && a.lost_peer == b.lost_peer &&
+         a.last_line() == b.last_line();
 }
 
 std::vector<int> ranks_like(const RankEnd& end, std::span<const RankEnd> ends) {
-  std::vector<int> ranks;
+  std::vector<int> ranks = {end.rank};
   for (const RankEnd& other : ends) {
-    if (other.failed() && !other.told && is_alike(other, end)) ranks.push_back(other.rank);
+    if (other.rank != end.rank && other.failed() && !other.told && is_alike(other, end))
+      ranks.push_back(other.rank);
   }
   return ranks;
+}
+
+// The first of those ends of which `holds` is true; null where there is none.
+const RankEnd* earliest(std::span<const RankEnd> ends, const std::function<bool(const RankEnd&)>& holds) {
+  const RankEnd* first = nullptr;
+  for (const RankEnd& end : ends) {
+    if (holds(end) && (first == nullptr || end.at_s < first->at_s)) first = &end;
+  }
+  return first;
+}
+
+// The first to fail of those that missed no peer.
+const RankEnd* first_fault(std::span<const RankEnd> ends) {
+  const auto is_fault = [](const RankEnd& end) { return end.failed() && !end.told && !end.lost_peer; };
+  const RankEnd* first = earliest(ends, is_fault);
+  if (first == nullptr || is_own_fault(*first)) return first;
+  const RankEnd* stronger = earliest(ends, [&](const RankEnd& end) {
+    return is_fault(end) && is_own_fault(end) && end.at_s <= first->at_s + kTogether_s;
+  });
+  return stronger != nullptr ? stronger : first;
+}
+
+// A rank that obeys SIGTERM dies of it, or says that it does (128 + signal).
+bool failed_by_itself_when_told(const RankEnd& end) {
+  return end.told && end.failed() && end.signal == 0 && end.exit_code <= 128 && !end.lost_peer;
 }
 
 std::string with_line(std::string text, const RankEnd& end) {
@@ -38,10 +66,13 @@ bool RankEnd::failed() const {
   return signal != 0 || (exit_code != 0 && exit_code != static_cast<int>(ExitCode::Interrupted));
 }
 
+bool RankEnd::has_error_line() const {
+  return !last_lines.empty() && last_lines.back().starts_with(kErrorPrefix);
+}
+
 std::string RankEnd::last_line() const {
   if (last_lines.empty()) return "";
-  const std::string& line = last_lines.back();
-  return line.starts_with(kErrorPrefix) ? line.substr(kErrorPrefix.size()) : line;
+  return has_error_line() ? last_lines.back().substr(kErrorPrefix.size()) : last_lines.back();
 }
 
 bool is_final_code(int exit_code) {
@@ -58,17 +89,12 @@ bool is_own_fault(const RankEnd& end) {
 }
 
 const RankEnd* root_cause(std::span<const RankEnd> ends) {
-  const RankEnd* first = nullptr;
-  for (const RankEnd& end : ends) {
-    if (end.failed() && !end.told && (first == nullptr || end.at_s < first->at_s)) first = &end;
-  }
-  if (first == nullptr || is_own_fault(*first)) return first;
-  const RankEnd* stronger = nullptr;
-  for (const RankEnd& end : ends) {
-    if (end.told || !is_own_fault(end) || end.at_s > first->at_s + kTogether_s) continue;
-    if (stronger == nullptr || end.at_s < stronger->at_s) stronger = &end;
-  }
-  return stronger != nullptr ? stronger : first;
+  if (const RankEnd* fault = first_fault(ends)) return fault;
+  const RankEnd* missed =
+      earliest(ends, [](const RankEnd& end) { return end.failed() && !end.told && end.lost_peer; });
+  if (missed == nullptr) return nullptr;
+  const RankEnd* slow = earliest(ends, failed_by_itself_when_told);
+  return slow != nullptr ? slow : missed;
 }
 
 std::string describe_ranks(std::vector<int> ranks) {
@@ -91,14 +117,17 @@ std::string describe_exit(const RankEnd& end) {
   return fmt::format("signal {} ({})", end.signal, name != nullptr ? fmt::format("SIG{}", name) : "unnamed");
 }
 
+std::string describe_end(const RankEnd& root, std::span<const RankEnd> ends) {
+  return fmt::format("{} failed with {}", describe_ranks(ranks_like(root, ends)), describe_exit(root));
+}
+
 std::string describe_failure(const RankEnd& root, std::span<const RankEnd> ends) {
-  return with_line(
-      fmt::format("{} failed with {}", describe_ranks(ranks_like(root, ends)), describe_exit(root)), root);
+  return with_line(describe_end(root, ends), root);
 }
 
 std::vector<std::string> describe_others(const RankEnd* root, std::span<const RankEnd> ends) {
   std::vector<std::string> lines;
-  std::vector<int> killed;
+  std::vector<int> killed, missed_a_peer;
   std::vector<const RankEnd*> told_of;
   if (root != nullptr) told_of.push_back(root);
   for (const RankEnd& end : ends) {
@@ -107,11 +136,15 @@ std::vector<std::string> describe_others(const RankEnd* root, std::span<const Ra
     const bool known = std::any_of(told_of.begin(), told_of.end(),
                                    [&](const RankEnd* other) { return is_alike(*other, end); });
     if (known) continue;
+    if (end.lost_peer) {
+      missed_a_peer.push_back(end.rank);
+      continue;
+    }
     told_of.push_back(&end);
-    lines.push_back(with_line(
-        fmt::format("after it {} failed with {}", describe_ranks(ranks_like(end, ends)), describe_exit(end)),
-        end));
+    lines.push_back("after it " + describe_failure(end, ends));
   }
+  if (!missed_a_peer.empty())
+    lines.push_back(fmt::format("after it {} failed for want of a peer", describe_ranks(missed_a_peer)));
   if (!killed.empty())
     lines.push_back(fmt::format("{} did not stop on SIGTERM and had to be killed", describe_ranks(killed)));
   return lines;
@@ -120,6 +153,17 @@ std::vector<std::string> describe_others(const RankEnd* root, std::span<const Ra
 bool all_alike(const RankEnd& root, std::span<const RankEnd> ends) {
   return !root.last_line().empty() && std::all_of(ends.begin(), ends.end(), [&](const RankEnd& end) {
     return end.failed() && !end.told && is_alike(end, root);
+  });
+}
+
+bool is_shown(const RankEnd& root, std::span<const RankEnd> ends) {
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](const RankEnd& end) { return end.shown != Show::Nothing && is_alike(end, root); });
+}
+
+bool is_alone(const RankEnd& root, std::span<const RankEnd> ends) {
+  return !root.last_line().empty() && std::all_of(ends.begin(), ends.end(), [&](const RankEnd& end) {
+    return end.rank == root.rank || end.lost_peer || (end.told && !end.killed);
   });
 }
 

@@ -42,6 +42,39 @@ TEST(Failure, AnExitCodeThatSaysWhatIsWrongComesBeforeALostPeer) {
   EXPECT_EQ(1, root_cause(ends)->rank);
 }
 
+RankEnd missing_a_peer(int rank, double at_s, std::string line) {
+  RankEnd end = end_of(rank, at_s, 1, std::move(line));
+  end.lost_peer = true;
+  return end;
+}
+
+TEST(Failure, ARankThatMissedAPeerIsNoCauseThoughItEndedFirst) {
+  const std::vector<RankEnd> ends = {end_of(0, 1.2, 1, "disk: full"),
+                                     missing_a_peer(1, 1.0, "barrier: disk: full"),
+                                     missing_a_peer(2, 1.1, "recv: disk: full")};
+  const RankEnd* root = root_cause(ends);
+  ASSERT_EQ(0, root->rank);
+  EXPECT_EQ("rank 0 failed with exit code 1: disk: full", describe_failure(*root, ends));
+  EXPECT_EQ((std::vector<std::string>{"after it ranks 1, 2 failed for want of a peer"}),
+            describe_others(root, ends));
+  EXPECT_TRUE(is_alone(*root, ends));
+  const std::vector<RankEnd> later = {death_of(0, 3.0, SIGSEGV), missing_a_peer(1, 1.0, "x")};
+  EXPECT_EQ(0, root_cause(later)->rank);
+  const std::vector<RankEnd> all = {missing_a_peer(0, 1.2, "x"), missing_a_peer(1, 1.0, "y")};
+  EXPECT_EQ(1, root_cause(all)->rank);
+}
+
+TEST(Failure, ARankThatTookLongToEndIsTheCauseWhereTheOthersMissedAPeer) {
+  std::vector<RankEnd> ends = {end_of(0, 3.0, 4, "bad shard"), missing_a_peer(1, 1.0, "barrier: bad shard")};
+  ends[0].told = true;
+  EXPECT_EQ(0, root_cause(ends)->rank);
+  EXPECT_EQ("rank 0 failed with exit code 4: bad shard", describe_failure(*root_cause(ends), ends));
+  for (const int obeyed : {0, 75, 143}) {
+    ends[0].exit_code = obeyed;
+    EXPECT_EQ(1, root_cause(ends)->rank) << obeyed;
+  }
+}
+
 TEST(Failure, WhoeverWasToldToStopIsNoCause) {
   std::vector<RankEnd> ends = {death_of(0, 1.0, SIGTERM), end_of(1, 1.2, 1)};
   ends[0].told = true;

@@ -15,6 +15,7 @@ class LogDirectory {
   LogDirectory& operator=(const LogDirectory&) = delete;
 
   std::filesystem::path log_of(int rank) const;
+  std::filesystem::path lost_peer_of(int rank) const;  // comm/lost_peer.h; absolute, not there for long
   const std::filesystem::path& path() const { return path_; }
   void keep() { temporary_ = false; }
 

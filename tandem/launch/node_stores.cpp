@@ -45,7 +45,7 @@ std::unique_ptr<Store> serve_if_node_0(const LaunchOptions& options, const HostP
   if (options.node_rank > 0 || (options.node_rank < 0 && !is_own_address(place.host))) return nullptr;
   try {
     return make_store(address, true, kAnswer);
-  } catch (const CommError&) {
+  } catch (const Error&) {
     if (options.node_rank == 0) throw;
     return nullptr;
   }

@@ -20,8 +20,8 @@ struct NodeStores {
   int master_port = 0;
 };
 
-// Throws CommError where the store cannot be served, or reached within the rendezvous' timeout, naming its
-// address; null where interrupted() said so.
+// Throws ListenError where the store cannot be served, CommError where it is not reached within the
+// rendezvous' timeout, naming its address; null where interrupted() said so.
 std::optional<NodeStores> open_node_stores(const LaunchOptions& options,
                                            const std::function<bool()>& interrupted);
 

@@ -66,9 +66,14 @@ void RankOutput::finish(OutputStream stream) {
   flush(stream);
 }
 
-const std::deque<std::string>& RankOutput::last_lines() const {
-  const auto& errors = last_[static_cast<int>(OutputStream::Err)];
-  return errors.empty() ? last_[static_cast<int>(OutputStream::Out)] : errors;
+OutputStream RankOutput::last_stream() const {
+  return last_[static_cast<int>(OutputStream::Err)].empty() ? OutputStream::Out : OutputStream::Err;
 }
+
+const std::deque<std::string>& RankOutput::last_lines() const {
+  return last_[static_cast<int>(last_stream())];
+}
+
+Show RankOutput::show_of_last_lines() const { return show(last_stream()); }
 
 }  // namespace tandem

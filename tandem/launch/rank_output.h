@@ -28,11 +28,13 @@ class RankOutput {
   Show show(OutputStream stream) const { return show_[static_cast<int>(stream)]; }
   // The last lines of stderr or, where there were none, of stdout; oldest first, empty ones left out.
   const std::deque<std::string>& last_lines() const;
+  Show show_of_last_lines() const;
   const std::filesystem::path& log() const { return log_; }
 
  private:
   void take_line(OutputStream stream, std::string_view line);
   void flush(OutputStream stream);
+  OutputStream last_stream() const;
 
   const int rank_;
   const std::filesystem::path log_;

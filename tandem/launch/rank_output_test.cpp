@@ -60,6 +60,14 @@ TEST_F(RankOutputTest, KeepsTheLastErrorLinesElseTheLastOfStdout) {
   EXPECT_LT(output.last_lines().size(), 20u);
 }
 
+TEST_F(RankOutputTest, KnowsHowTheLastLinesWereShown) {
+  RankOutput output(0, directory_.path() / "log", terminal_, Show::Prefixed, Show::Nothing);
+  output.receive(OutputStream::Out, "all is well\n");
+  EXPECT_EQ(Show::Prefixed, output.show_of_last_lines());
+  output.receive(OutputStream::Err, "not at all\n");
+  EXPECT_EQ(Show::Nothing, output.show_of_last_lines());
+}
+
 TEST_F(RankOutputTest, AMessageOfTheLauncherStartsOnALineOfItsOwn) {
   terminal_.write(OutputStream::Err, "\rstep 1");
   shown(err_);

@@ -94,7 +94,9 @@ TEST(Round, RecordsComeBackAsTheyWere) {
   EXPECT_EQ(3, info.num_ranks);
   EXPECT_EQ(1, info.given_rank);
   EXPECT_EQ(4, info.slot);
-  const RoundEnd end = RoundEnd::from_text(RoundEnd{EndKind::Restart, 1, "broken \xff line", 2}.to_text());
+  const RoundEnd end =
+      RoundEnd::from_text(RoundEnd{EndKind::Restart, 1, "broken \xff line", 2, 0, 3}.to_text());
+  EXPECT_EQ(3, end.rank);
   EXPECT_EQ(EndKind::Restart, end.kind);
   EXPECT_EQ(2, end.restarts);
   EXPECT_THROW(RoundEnd::from_text("nonsense"), CommError);

@@ -56,19 +56,19 @@ NodeInfo NodeInfo::from_text(const std::string& text) {
 }
 
 std::string RoundEnd::to_text() const {
-  return nlohmann::json{{"kind", static_cast<int>(kind)},
-                        {"code", code},
-                        {"reason", reason},
-                        {"restarts", restarts},
-                        {"lost", lost}}
+  return nlohmann::json{{"kind", static_cast<int>(kind)}, {"code", code}, {"reason", reason},
+                        {"restarts", restarts},           {"lost", lost}, {"rank", rank}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 RoundEnd RoundEnd::from_text(const std::string& text) {
   const nlohmann::json record = parse(text);
   return {static_cast<EndKind>(record.value("kind", static_cast<int>(EndKind::Stale))),
-          record.value("code", 1), record.value("reason", ""), record.value("restarts", 0),
-          record.value("lost", 0)};
+          record.value("code", 1),
+          record.value("reason", ""),
+          record.value("restarts", 0),
+          record.value("lost", 0),
+          record.value("rank", -1)};
 }
 
 int Round::first_rank() const {

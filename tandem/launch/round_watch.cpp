@@ -93,8 +93,8 @@ OtherNodes::News RoundWatch::take() {
 // Where the store cannot be told, the ranks here stop all the same, and the watching thread finds it lost.
 void RoundWatch::tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) {
   try {
-    const RoundEnd end =
-        options_.end_for(describe_failure(root, ends), root.signal != 0 ? 1 : root.exit_code);
+    RoundEnd end = options_.end_for(describe_failure(root, ends), root.signal != 0 ? 1 : root.exit_code);
+    end.rank = root.rank;
     const RoundEnd decided = rendezvous_.end(round_, end);
     const std::scoped_lock lock(mutex_);
     end_ = decided;

@@ -23,14 +23,19 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestWait{1000};
 constexpr milliseconds kSettleOwnFault{50};    // a cause is known: only what happened at the same moment
 constexpr milliseconds kSettleSuspicion{300};  // perhaps a lost peer: its own end may be noticed later
+constexpr milliseconds kSettleLostPeer{2500};  // its peer tells why when it has ended, on whatever node
 constexpr milliseconds kDrain{200};            // for output that somebody outside the group holds open
+constexpr int64_t kMostDrained = 1 << 20;      // a pipe holds no more
 constexpr milliseconds kAfterKill{30000};      // a process the kernel cannot kill, as on a dead disk
 constexpr int kInterruptedCode = static_cast<int>(ExitCode::Interrupted);
 
 struct Rank {
   Rank(const RankSetup& setup, Terminal& terminal)
-      : number(setup.rank), output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err) {}
+      : number(setup.rank),
+        lost_peer(setup.lost_peer),
+        output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err) {}
   int number;
+  std::filesystem::path lost_peer;
   RankOutput output;
   Child child;
   bool told = false;
@@ -53,11 +58,10 @@ class Supervisor {
 
   void start();
   void wait_for_events();
-  void read_output(Rank& rank, OutputStream stream);
+  int64_t read_output(Rank& rank, OutputStream stream);  // returns the bytes that there were
   void drain(Rank& rank, OutputStream stream);
   void close_stream(Rank& rank, OutputStream stream);
   void reap();
-  void take_end(Rank& rank, const siginfo_t& info);
   void on_signal(int signal);
   void interrupt(int signal, const std::string& why);
   void end_from_outside(bool is_final);
@@ -68,6 +72,7 @@ class Supervisor {
   void on_deadline();
   void settle();
   bool all_ended() const;
+  bool awaits_other_nodes() const;
   std::vector<RankEnd> ends() const;
 
   const AttemptSetup& setup_;
@@ -108,7 +113,11 @@ void Supervisor::start() {
     children.push_back({setup_.program, rank.environment, terminal_for(rank.show_out, OutputStream::Out),
                         terminal_for(rank.show_err, OutputStream::Err)});
   }
-  for (const RankSetup& rank : setup_.ranks) ranks_.emplace_back(rank, terminal_);
+  for (const RankSetup& rank : setup_.ranks) {
+    ranks_.emplace_back(rank, terminal_);
+    std::error_code ignored;  // left there by a launcher that was killed
+    std::filesystem::remove(rank.lost_peer, ignored);
+  }
   const std::vector<Child> started = start_children(children, signals_.outer_mask());
   for (size_t i = 0; i < started.size(); ++i) {
     ranks_[i].child = started[i];
@@ -120,7 +129,7 @@ void Supervisor::start() {
 
 AttemptResult Supervisor::run() {
   start();
-  while (!all_ended()) {
+  while (!all_ended() || awaits_other_nodes()) {
     wait_for_events();
     if (deadline_ && Clock::now() >= *deadline_) on_deadline();
   }
@@ -130,6 +139,14 @@ AttemptResult Supervisor::run() {
 
 bool Supervisor::all_ended() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.end.has_value(); });
+}
+
+// The ranks here have missed a peer that is not here: its node is about to tell why it is gone.
+bool Supervisor::awaits_other_nodes() const {
+  if (others_ == nullptr || phase_ != Phase::Settling || stopped_from_outside_) return false;
+  const std::vector<RankEnd> all = ends();
+  const RankEnd* root = root_cause(all);
+  return root != nullptr && root->lost_peer;
 }
 
 std::vector<RankEnd> Supervisor::ends() const {
@@ -178,7 +195,7 @@ void Supervisor::end_from_outside(bool is_final) {
   deadline_ = Clock::now() + setup_.agreement_grace;
 }
 
-void Supervisor::read_output(Rank& rank, OutputStream stream) {
+int64_t Supervisor::read_output(Rank& rank, OutputStream stream) {
   char buffer[1 << 16];
   const ssize_t size = ::read(rank.fd(stream), buffer, sizeof(buffer));
   if (size > 0) {
@@ -186,6 +203,7 @@ void Supervisor::read_output(Rank& rank, OutputStream stream) {
   } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {  // a pseudo terminal ends with EIO
     close_stream(rank, stream);
   }
+  return std::max<ssize_t>(size, 0);
 }
 
 void Supervisor::close_stream(Rank& rank, OutputStream stream) {
@@ -195,11 +213,17 @@ void Supervisor::close_stream(Rank& rank, OutputStream stream) {
   rank.output.finish(stream);
 }
 
+// What the rank has written is there, and is read however long the terminal takes to show it. Only somebody
+// outside the group may still write: for that the time to wait and the amount are bounded.
 void Supervisor::drain(Rank& rank, OutputStream stream) {
-  const auto until = Clock::now() + kDrain;
-  while (rank.fd(stream) >= 0 && Clock::now() < until) {
+  Clock::duration waited{};
+  int64_t bytes = 0;
+  while (rank.fd(stream) >= 0 && waited < kDrain && bytes < kMostDrained) {
+    const auto start = Clock::now();
     pollfd ready{rank.fd(stream), POLLIN, 0};
-    if (::poll(&ready, 1, 20) > 0) read_output(rank, stream);
+    const bool has_output = ::poll(&ready, 1, 20) > 0;
+    waited += Clock::now() - start;
+    if (has_output) bytes += read_output(rank, stream);
   }
   close_stream(rank, stream);
 }
@@ -229,6 +253,9 @@ void Supervisor::reap() {
     if (!rank.end || rank.child.pid == 0) continue;
     rank.child.pid = 0;
     for (OutputStream stream : {OutputStream::Out, OutputStream::Err}) drain(rank, stream);
+    std::error_code ignored;
+    rank.end->lost_peer = std::filesystem::remove(rank.lost_peer, ignored);
+    rank.end->shown = rank.output.show_of_last_lines();
     rank.end->last_lines = {rank.output.last_lines().begin(), rank.output.last_lines().end()};
     rank.output.log_line(fmt::format("--- rank {} ended with {}", rank.number, describe_exit(*rank.end)));
     if (rank.told || interrupted_ != 0) continue;
@@ -247,6 +274,7 @@ void Supervisor::settle() {
   phase_ = Phase::Settling;
   deadline_ = *first_failure_ + (is_final_code(root->exit_code) && root->signal == 0 ? setup_.agreement_grace
                                  : is_own_fault(*root)                               ? kSettleOwnFault
+                                 : root->lost_peer                                   ? kSettleLostPeer
                                                                                      : kSettleSuspicion);
 }
 

@@ -1,7 +1,7 @@
 // One attempt on this node: starts the ranks, reads what they print and sees them to their end.
 //
 //   a rank fails     a moment later, in which whoever failed with it is noticed too, the others get SIGTERM
-//                    and after a few seconds SIGKILL
+//                    and after a few seconds SIGKILL; a longer moment where it missed a peer, which is ending
 //   SIGINT, SIGTERM  passed on; the ranks have a longer grace to save their work; a second one kills them
 //   exit code 75     a rank was interrupted by somebody else: the others are told as if we had been
 //
@@ -25,6 +25,7 @@ struct RankSetup {
   int rank = 0;
   std::vector<std::string> environment;
   std::filesystem::path log;
+  std::filesystem::path lost_peer;  // the file by which it says that it missed a peer
   Show show_out = Show::Nothing;
   Show show_err = Show::Nothing;
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <future>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -31,13 +32,17 @@ class SupervisorTest : public testing::Test {
       setup_.ranks.push_back(
           {.rank = rank,
            .environment = rank_environment({.rank = rank, .world_size = num_ranks}, own_environment()),
-           .log = log_of(rank)});
+           .log = log_of(rank),
+           .lost_peer = lost_peer_of(rank)});
     }
     Terminal terminal(quiet_[1], quiet_[1]);
     return supervise(setup_, signals_, terminal, others_);
   }
   std::filesystem::path log_of(int rank) const {
     return directory_.path() / ("rank-" + std::to_string(rank) + ".log");
+  }
+  std::filesystem::path lost_peer_of(int rank) const {
+    return directory_.path() / ("lost_peer" + std::to_string(rank));
   }
   bool exists(const char* name) const { return std::filesystem::exists(directory_.path() / name); }
 
@@ -108,6 +113,23 @@ TEST_F(SupervisorTest, RanksWithAFinalCodeHaveTimeToAgree) {
   EXPECT_TRUE(all_alike(*root_cause(result.ends), result.ends));
 }
 
+TEST_F(SupervisorTest, ARankThatMissedAPeerIsNotTheCause) {
+  const AttemptResult result =
+      run("if [ $RANK = 1 ]; then sleep 0.4; echo disk full >&2; exit 1; fi; "
+          "touch lost_peer$RANK; echo rank 1 is gone >&2; exit 1",
+          3);
+  ASSERT_NE(nullptr, root_cause(result.ends));
+  EXPECT_EQ(1, root_cause(result.ends)->rank);
+  EXPECT_TRUE(result.ends[0].lost_peer && result.ends[2].lost_peer);
+  EXPECT_FALSE(result.ends[1].lost_peer || result.ends[1].told);
+  EXPECT_FALSE(exists("lost_peer0"));
+}
+
+TEST_F(SupervisorTest, WhatAnEarlierRankSaidIsForgotten) {
+  std::ofstream(lost_peer_of(0)).close();
+  EXPECT_FALSE(run("exit 1", 1).ends[0].lost_peer);
+}
+
 TEST_F(SupervisorTest, ASignalIsPassedOnAndARankMaySaveItsWork) {
   const AttemptResult result =
       run("trap 'touch saved$RANK; exit 75' TERM; touch up$RANK; "
@@ -140,7 +162,8 @@ TEST_F(SupervisorTest, ARankThatWasInterruptedByOthersInterruptsAll) {
 
 TEST_F(SupervisorTest, AProgramThatDoesNotExistIsNamed) {
   setup_.program = {"no-such-program"};
-  setup_.ranks = {{.rank = 0, .environment = own_environment(), .log = log_of(0)}};
+  setup_.ranks = {
+      {.rank = 0, .environment = own_environment(), .log = log_of(0), .lost_peer = lost_peer_of(0)}};
   Terminal terminal(quiet_[1], quiet_[1]);
   try {
     supervise(setup_, signals_, terminal);
@@ -225,6 +248,18 @@ TEST_F(SupervisorTest, RanksHaveTimeToAgreeWithAFinalCodeOfAnotherNode) {
   result = run("sleep 60", 2);  // they do not find it
   EXPECT_TRUE(result.stopped_from_outside);
   EXPECT_EQ(nullptr, root_cause(result.ends));
+}
+
+TEST_F(SupervisorTest, RanksThatAllMissedAPeerLeaveTheWordToItsNode) {
+  PlayedNode node;
+  others_ = &node;
+  const auto later = std::async(std::launch::async, [&] {
+    ::usleep(300000);
+    node.say({.stop = true});
+  });
+  const AttemptResult result = run("touch lost_peer$RANK; exit 1", 2);
+  EXPECT_TRUE(result.stopped_from_outside);
+  EXPECT_NE(-1, node.failed_);  // ... and is told then, which changes nothing
 }
 
 TEST_F(SupervisorTest, OtherNodesLearnOfAFailureAndOfASignal) {

@@ -16,19 +16,43 @@ bool obeyed(const RankEnd& end) {
   return end.signal != 0 || end.exit_code == 0 || end.exit_code == kInterrupted || end.exit_code > 128;
 }
 
+RoundEnd end_for_rank(const RankEnd& root, std::span<const RankEnd> ends, int restarts, int max_restarts) {
+  RoundEnd end = end_for_failure(describe_failure(root, ends), root.signal != 0 ? 1 : root.exit_code,
+                                 restarts, max_restarts);
+  end.rank = root.rank;
+  return end;
+}
+
 RoundEnd judge_interrupted(const AttemptResult& result) {
   bool saved = false, died = false;
+  std::vector<RankEnd> failures;
   for (const RankEnd& end : result.ends) {
     if (!obeyed(end)) {
-      RankEnd failure = end;
-      failure.told = false;
-      return end_for_failure(describe_failure(failure, {&failure, 1}), end.exit_code, 0, 0);
+      failures.push_back(end);
+      failures.back().told = false;
     }
     died |= end.signal != 0 || end.exit_code > 128;
     saved |= end.signal == 0 && end.exit_code == kInterrupted;
   }
+  if (const RankEnd* root = root_cause(failures)) return end_for_rank(*root, failures, 0, 0);
   const int code = died ? 128 + result.interrupted : saved ? kInterrupted : 0;
   return {code == 0 ? EndKind::Done : EndKind::Stop, code, "", 0};
+}
+
+// Whether the ranks here refused what another start would not change, and one line of theirs is all there is
+// to tell: of all of them, or of the one that is shown as if it ran alone.
+bool says_all(const RankEnd& root, const RoundEnd& end, std::span<const RankEnd> ends) {
+  if (end.kind != EndKind::Stop || !is_final_code(end.code)) return false;
+  if (root.signal != 0 || root.exit_code != end.code) return false;
+  return all_alike(root, ends) ||
+         (root.rank == end.rank && root.shown == Show::AsItIs && is_alone(root, ends));
+}
+
+// A line that was shown is not told again. If that was an error, the user has one.
+void tell_stop(const RoundEnd& end, const RankEnd* root, std::span<const RankEnd> ends, Terminal& terminal) {
+  if (root == nullptr || !is_shown(*root, ends)) return terminal.error(end.reason);
+  const std::string text = describe_end(*root, ends);
+  root->has_error_line() ? terminal.message(text) : terminal.error(text);
 }
 
 }  // namespace
@@ -41,38 +65,33 @@ RoundEnd end_for_failure(const std::string& reason, int exit_code, int restarts,
 
 RoundEnd judge(const AttemptResult& result, int restarts, int max_restarts) {
   if (const RankEnd* root = root_cause(result.ends))
-    return end_for_failure(describe_failure(*root, result.ends), root->signal != 0 ? 1 : root->exit_code,
-                           result.interrupted != 0 ? max_restarts : restarts, max_restarts);
+    return end_for_rank(*root, result.ends, result.interrupted != 0 ? max_restarts : restarts, max_restarts);
   if (result.interrupted != 0) return judge_interrupted(result);
   return {};
 }
 
-void report(const RoundEnd& end, const AttemptResult& result, int max_restarts, bool shows_rank_0,
-            LogDirectory& logs, Terminal& terminal) {
+void report(const RoundEnd& end, const AttemptResult& result, int max_restarts, LogDirectory& logs,
+            Terminal& terminal) {
   if (end.reason.empty()) return;
-  const RankEnd* root = root_cause(result.ends);
-  // Where another node decided, this one's ranks may have ended of that: then its reason must be told.
-  const bool is_the_reason = root != nullptr && root->signal == 0 && root->exit_code == end.code;
-  if (is_the_reason && is_final_code(end.code) && end.kind == EndKind::Stop &&
-      all_alike(*root, result.ends)) {
-    const bool shown = shows_rank_0 && result.ends.front().rank == 0;
-    if (!shown) terminal.error(root->last_line());
+  const std::vector<RankEnd>& ends = result.ends;
+  if (const RankEnd* first = root_cause(ends); first != nullptr && says_all(*first, end, ends)) {
+    if (!is_shown(*first, ends)) terminal.error(first->last_line());
     return;
   }
+  const auto found =
+      std::find_if(ends.begin(), ends.end(), [&](const RankEnd& rank) { return rank.rank == end.rank; });
+  const RankEnd* root = found != ends.end() ? &*found : nullptr;  // null: on another node
   if (end.kind == EndKind::Restart) {
     terminal.message(
         fmt::format("{}; restarting all ranks ({} of {})", end.reason, end.restarts, max_restarts));
   } else {
-    terminal.error(end.reason);
+    tell_stop(end, root, ends, terminal);
   }
-  if (root != nullptr) {
-    const bool shown = shows_rank_0 && root->rank == 0;
-    if (root->last_lines.size() > 1 && !shown) {
-      for (const std::string& line : root->last_lines)
-        terminal.line(fmt::format("[rank {}] {}", root->rank, line));
-    }
+  if (root != nullptr && root->last_lines.size() > 1 && !is_shown(*root, ends)) {
+    for (const std::string& line : root->last_lines)
+      terminal.line(fmt::format("[rank {}] {}", root->rank, line));
   }
-  for (const std::string& line : describe_others(root, result.ends)) terminal.message(line);
+  for (const std::string& line : describe_others(root, ends)) terminal.message(line);
   if (end.kind == EndKind::Stop) {
     logs.keep();
     terminal.message(fmt::format("the ranks' output is in {}", logs.path().string()));

@@ -14,8 +14,8 @@ RoundEnd end_for_failure(const std::string& reason, int exit_code, int restarts,
 // How the round ends as far as this node can tell by itself.
 RoundEnd judge(const AttemptResult& result, int restarts, int max_restarts);
 
-// Tells how the attempt ended, the failed rank first. `shows_rank_0`: its stderr was passed on as it is.
-void report(const RoundEnd& end, const AttemptResult& result, int max_restarts, bool shows_rank_0,
-            LogDirectory& logs, Terminal& terminal);
+// Tells how the attempt ended, the failed rank first, and no line of a rank that was shown already.
+void report(const RoundEnd& end, const AttemptResult& result, int max_restarts, LogDirectory& logs,
+            Terminal& terminal);
 
 }  // namespace tandem

@@ -70,25 +70,86 @@ TEST(Verdict, ARankThatFailedBeforeTheSignalIsNotRestarted) {
   EXPECT_EQ(EndKind::Stop, judge(result, 0, 3).kind);
 }
 
-// What a node says whose two ranks ended alike, with this code and line.
-std::string told(const RoundEnd& end, int exit_code, const std::string& line) {
-  AttemptResult result = result_of({exit_code, exit_code});
-  for (RankEnd& rank : result.ends) rank.last_lines = {"tandem: error: " + line};
+TEST(Verdict, OfRanksThatFailToSaveTheOneThatMissedAPeerIsNotTheCause) {
+  AttemptResult result = result_of({1, 1}, SIGTERM);
+  result.ends[0].lost_peer = true;
+  EXPECT_EQ("rank 1 failed with exit code 1", judge(result, 0, 3).reason);
+  EXPECT_EQ(1, judge(result, 0, 3).rank);
+}
+
+// What a node says whose ranks ended so.
+std::string told(const RoundEnd& end, const AttemptResult& result) {
   std::FILE* file = std::tmpfile();
   Terminal terminal(fileno(file), fileno(file));
   LogDirectory logs("");
-  report(end, result, 0, false, logs, terminal);
+  report(end, result, 0, logs, terminal);
   std::filesystem::remove_all(logs.path());
+  const std::string path = logs.path().string();
   std::string text(4096, '\0');
   std::rewind(file);
   text.resize(std::fread(text.data(), 1, text.size(), file));
   std::fclose(file);
+  if (const size_t at = text.find(path); at != std::string::npos) text.replace(at, path.size(), "LOGS");
   return text;
+}
+
+// ... all alike, with this code and line.
+std::string told(const RoundEnd& end, int exit_code, const std::string& line) {
+  AttemptResult result = result_of({exit_code, exit_code});
+  for (RankEnd& rank : result.ends) rank.last_lines = {"tandem: error: " + line};
+  return told(end, result);
+}
+
+// Rank 0 fails with this code and line, and the others miss it.
+AttemptResult failure_of_rank_0(int exit_code, Show shown) {
+  AttemptResult result = result_of({exit_code, 1, 1});
+  for (RankEnd& rank : result.ends) {
+    rank.lost_peer = rank.rank != 0;
+    rank.last_lines = {rank.rank == 0 ? "tandem: error: it is so" : "tandem: error: barrier: it is so"};
+  }
+  result.ends[0].shown = shown;
+  return result;
 }
 
 TEST(Report, IsTheRanksOwnLineWhereAllRefusedTheSame) {
   const RoundEnd end{EndKind::Stop, 2, "ranks 0, 1 failed with exit code 2: no such key", 0};
   EXPECT_EQ("tandem: error: no such key\n", told(end, 2, "no such key"));
+}
+
+TEST(Report, IsNothingWhereTheLineOfTheRankThatRefusedStandsThere) {
+  const AttemptResult result = failure_of_rank_0(2, Show::AsItIs);
+  const RoundEnd end = judge(result, 0, 3);
+  EXPECT_EQ(2, end.code);
+  EXPECT_EQ("", told(end, result));
+}
+
+TEST(Report, TellsALineThatWasShownNoSecondTime) {
+  AttemptResult result = failure_of_rank_0(1, Show::AsItIs);
+  const std::string rest =
+      "tandem launch: after it ranks 1, 2 failed for want of a peer\n"
+      "tandem launch: the ranks' output is in LOGS\n";
+  EXPECT_EQ("tandem launch: rank 0 failed with exit code 1\n" + rest, told(judge(result, 0, 0), result));
+  result.ends[0].last_lines = {"Traceback", "OSError"};
+  EXPECT_EQ("tandem: error: rank 0 failed with exit code 1\n" + rest, told(judge(result, 0, 0), result));
+  result.ends[0].shown = Show::Nothing;
+  EXPECT_EQ(
+      "tandem: error: rank 0 failed with exit code 1: OSError\n[rank 0] Traceback\n[rank 0] OSError\n" + rest,
+      told(judge(result, 0, 0), result));
+}
+
+TEST(Report, NamesTheRankThatRefusedAmongPrefixedLines) {
+  const AttemptResult result = failure_of_rank_0(2, Show::Prefixed);
+  EXPECT_EQ(0u, told(judge(result, 0, 0), result).find("tandem launch: rank 0 failed with exit code 2\n"));
+}
+
+TEST(Report, TellsALineThatARankWhichEndedAlikeHasShownNoSecondTime) {
+  AttemptResult result = result_of({1, 1});
+  for (RankEnd& rank : result.ends) rank.last_lines = {"tandem: error: port: in use"};
+  result.ends[0].shown = Show::AsItIs;
+  result.ends[0].at_s = 1;  // rank 1 was first
+  EXPECT_EQ(
+      "tandem launch: ranks 0, 1 failed with exit code 1\ntandem launch: the ranks' output is in LOGS\n",
+      told(judge(result, 0, 0), result));
 }
 
 TEST(Report, IsAnotherNodesReasonWhereThisOnesRanksEndedOfIt) {

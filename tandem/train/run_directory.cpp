@@ -54,7 +54,7 @@ RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirecto
           "{}: holds a config.yaml that no run has written, and would overwrite it; name another --run-dir",
           path_.string());
     }
-    fs::create_directories(path_ / "logs");
+    fs::create_directories(path_);
   } catch (const fs::filesystem_error& error) {
     throw IoError("{}: cannot make the run directory: {}", path_.string(), error.code().message());
   }

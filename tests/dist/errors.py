@@ -129,6 +129,15 @@ class Meeting(LoneRanks):
         self.assert_one_line_error(master, FAILED, f"port {port}", "already in use", "MASTER_PORT")
         self.assert_one_line_error(other, FAILED, f"{self.address(0)}:{port}", "another program")
 
+    def test_a_launcher_hears_of_a_lost_peer_and_of_no_other_fault(self):
+        note = self.directory / "lost_peer"
+        told = [(0, 2, training(mesh("ddp", data=2)))], {"TANDEM_LOST_PEER_FILE": note}
+        with self.listener(0) as port:
+            self.start(*told, port=port)
+        self.assertFalse(note.exists())
+        self.start(*told)
+        self.assertTrue(note.exists())
+
     def test_variables_that_make_no_sense(self):
         pair = training(mesh("ddp", data=2))
         for environment, part in (({"RANK": "two"}, "RANK"), ({"RANK": "2"}, "RANK"),

@@ -4,6 +4,8 @@ The programs are small shell scripts, so that what is tested is the launcher alo
 has a launcher, and they share the ranks.
 """
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import pty
@@ -188,6 +190,23 @@ class OneLauncher(LaunchTest):
         self.assertEqual(["step 2"], self.log(0))
         self.assertEqual([], self.log(1))
 
+    def test_a_slow_terminal_shows_the_last_lines_too(self):
+        try:
+            own, other = pty.openpty()
+        except OSError as error:
+            self.skipTest(f"this machine gives no pseudo terminals: {error}")
+        self.addCleanup(os.close, own)
+        self.agent("--log-dir", "logs", "sh", "-c", "seq 12000", stdout=other, stderr=other)
+        os.close(other)
+        shown = b""
+        with contextlib.suppress(OSError):  # at its end
+            while part := os.read(own, 4096):
+                shown += part
+                time.sleep(0.1)
+        lines = [str(number) for number in range(1, 12001)]
+        self.assertEqual(lines[-1], shown.decode().split()[-1])
+        self.assertEqual(lines, self.log(0))
+
     def test_a_reader_that_goes_away_does_not_end_the_ranks(self):
         reader, writer = os.pipe()
         agent = self.agent("--nproc-per-node", 2, "sh", "-c",
@@ -270,6 +289,48 @@ class Failures(LaunchTest):
             for result in self.launch_ranks(3, *arguments, "train", "no-such.yaml", expect=None):
                 self.assert_one_line_error(result, result.code, "no-such.yaml")
                 self.assertIn(result.code, (BAD_USAGE, BAD_DATA))
+
+    def config_of_four(self):
+        return self.write_config(tandem_run.config(tandem_run.MLP, parallel={"strategy": "fsdp", "data": 4},
+                                                   train={"batch": 12, "micro_batch": 3}, checkpoint={"every": 3}))
+
+    def start_where_only_rank_0_fails(self, run_dir, expect):
+        first, *others = self.launch_ranks(4, "train", self.config_of_four(), "--run-dir", run_dir, expect=expect)
+        for result in others:
+            self.assertRegex(result.err, rf"^tandem: error: rank 0 failed with exit code {expect}: {run_dir}")
+        return first.err.splitlines()
+
+    def test_what_rank_0_alone_refuses_is_told_once(self):
+        (self.directory / "locked").mkdir()
+        lock = os.open(self.directory / "locked", os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(3):
+            line, = self.start_where_only_rank_0_fails("locked", BAD_USAGE)
+            self.assertTrue(line.startswith("tandem: error: locked: another process is training there"), line)
+
+    def test_what_rank_0_alone_fails_with_is_told_once_and_before_all_else(self):
+        (self.directory / "file").touch()
+        for _ in range(6):  # the others may end first
+            shown, told, missed, logs = self.start_where_only_rank_0_fails("file", FAILED)
+            self.assertTrue(shown.startswith("tandem: error: file/checkpoints: cannot list"), shown)
+            self.assertEqual("tandem launch: rank 0 failed with exit code 1", told)
+            others = "ranks 1-3" if self.num_nodes == 1 else "rank 1"
+            self.assertEqual(f"tandem launch: after it {others} failed for want of a peer", missed)
+            self.assertIn("output is in", logs)
+
+    def test_a_rank_that_cannot_save_is_told_and_not_those_that_wait_for_it(self):
+        script = (f"trap '' XFSZ; [ $RANK = 1 ] && ulimit -f 8; "
+                  f"exec {tandem_run.program()} train {self.config_of_four()} --run-dir run-$TORCHELASTIC_RUN_ID")
+        for number in range(4):  # the others may end first
+            first, *others = self.launch_ranks(4, "--rdzv-id", number, "sh", "-c", script, expect=FAILED)
+            cause = rf"tandem: error: rank 1 failed with exit code 1: run-{number}/checkpoints/.*: checkpoint not saved"
+            told = [line for line in first.err.splitlines() if re.match(r"tandem: error: rank|tandem launch: ", line)]
+            self.assertRegex(told[0], cause)
+            self.assertRegex(told[1], "^tandem launch: after it ranks? [0-9, ]+ failed for want of a peer$")
+            self.assertIn("output is in", told[2])
+            for result in others:
+                self.assertRegex(result.err.splitlines()[0], cause)
 
     def test_no_rank_outlives_a_killed_launcher(self):
         agents = self.agents(2, "sh", "-c",

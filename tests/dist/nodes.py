@@ -108,7 +108,9 @@ class Errors(TwoNodes):
     def test_a_port_that_is_in_use(self):
         with self.listener(0) as port:
             agents = self.start_ranks(2, "--master-port", port, *self.train_command(data=2))
-            self.assert_told(agents, FAILED, "rank 0", f"port {port}", "in use")
+            self.assert_told(agents, FAILED, f"port {port}", "in use")
+        for node in (0, 1):
+            self.assertIn("rank 0 failed with exit code 1", agents.errors(node))
 
     def test_a_missing_node(self):
         for self.backend in ("etcd", "static", "file"):

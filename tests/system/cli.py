@@ -161,8 +161,7 @@ class FromTextToText(TandemTest):
 class RunDirectory(TandemTest):
     """Names in these lists are promised in docs/interface.md; the last test holds them against it."""
 
-    FILES = ("config.yaml", "plan.json", "metrics.jsonl", "metrics.csv", "events.jsonl", "summary.json", "checkpoints",
-             "logs")
+    FILES = ("config.yaml", "plan.json", "metrics.jsonl", "metrics.csv", "events.jsonl", "summary.json", "checkpoints")
     METRICS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "tokens_per_s", "step_ms",
                "data_wait_ms", "rss_bytes", "device_bytes", "mfu", "time")
     GPU_METRICS = ("gpu_busy_percent", "gpu_power_w", "gpu_temperature_c", "gpu_used_bytes")
