@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "tandem/base/system.h"
 #include "tandem/base/units.h"
 
 namespace tandem {
@@ -86,6 +87,8 @@ double Progress::seconds_left(const StepRecord& record, Clock::time_point now) {
   return remaining * elapsed / static_cast<double>(record.step - first_step_);
 }
 
+std::string Progress::stamp() const { return options_.timed ? utc_time() + " " : ""; }
+
 void Progress::update(const StepRecord& record) {
   const auto now = Clock::now();
   const bool first = !first_time_.has_value();
@@ -106,12 +109,12 @@ void Progress::draw(const StepRecord& record, double left) {
                       progress_line(record, total_steps_, left, terminal_width(options_.out) - 1)));
     on_line_ = true;
   } else {
-    write(progress_line(record, total_steps_, left, kPlainWidth) + "\n");
+    write(stamp() + progress_line(record, total_steps_, left, kPlainWidth) + "\n");
   }
 }
 
 void Progress::message(std::string_view line) {
-  write(fmt::format("{}{}\n", on_line_ ? "\r\x1b[K" : "", line));
+  write(fmt::format("{}{}{}\n", on_line_ ? "\r\x1b[K" : "", stamp(), line));
   on_line_ = false;
 }
 

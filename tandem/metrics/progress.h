@@ -22,6 +22,7 @@ class Progress {
     std::optional<bool> terminal;  // decided by `out` when not given
     double every_s = 10;           // plain lines: at most this long between two ...
     int64_t every_steps = 0;       // ... or this many steps, where that is given
+    bool timed = false;            // plain lines: each begins with the time
   };
   Progress(int64_t total_steps, Options options);
   explicit Progress(int64_t total_steps) : Progress(total_steps, Options{}) {}
@@ -37,6 +38,7 @@ class Progress {
   double seconds_left(const StepRecord& record, Clock::time_point now);
   void draw(const StepRecord& record, double left);
   void write(std::string_view text) const;
+  std::string stamp() const;
 
   int64_t total_steps_;
   Options options_;

@@ -5,14 +5,17 @@
 
 namespace tandem {
 
-Journal::Journal(const std::filesystem::path& run_dir) : run_dir_(run_dir) { events_.emplace(run_dir); }
+Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int rank, bool leads)
+    : run_dir_(run_dir), config_(config), log_(run_dir, rank, config.train.steps) {
+  if (leads) events_.emplace(run_dir);
+}
 
-void Journal::begin_steps(const Config& config, int64_t resumed, CsvColumns columns) {
+void Journal::begin_steps(int64_t resumed, CsvColumns columns) {
   if (!events_) return;
   metrics_.emplace(run_dir_,
-                   MetricsLog::Files{.jsonl = config.log.jsonl, .csv = config.log.csv, .columns = columns},
+                   MetricsLog::Files{.jsonl = config_.log.jsonl, .csv = config_.log.csv, .columns = columns},
                    resumed);
-  progress_.emplace(config.train.steps);
+  progress_.emplace(config_.train.steps);
 }
 
 void Journal::event(std::string_view type, std::string_view message, const nlohmann::json& fields) {
@@ -24,6 +27,7 @@ void Journal::event(const EvalRecord& eval) {
 }
 
 void Journal::message(std::string_view line) {
+  log_.line(line);
   if (!events_) return;
   if (progress_) {
     progress_->message(line);
@@ -33,6 +37,7 @@ void Journal::message(std::string_view line) {
 }
 
 void Journal::step(const StepRecord& record) {
+  log_.step(record);
   if (metrics_) metrics_->write(record);
   if (progress_) progress_->update(record);
 }

@@ -1,5 +1,5 @@
-// What a run tells the world: progress on the terminal, metrics, events. One rank keeps it; the others' are
-// silent, so that the training loop is the same on all.
+// What a run tells the world: progress on the terminal, metrics, events. One rank keeps them; the others'
+// have only a log, so that the training loop is the same on all.
 #pragma once
 
 #include <filesystem>
@@ -11,26 +11,30 @@
 #include "tandem/metrics/event_log.h"
 #include "tandem/metrics/metrics_log.h"
 #include "tandem/metrics/progress.h"
+#include "tandem/metrics/rank_log.h"
 
 namespace tandem {
 
 class Journal {
  public:
-  Journal() = default;                                     // silent
-  explicit Journal(const std::filesystem::path& run_dir);  // which must exist
+  // The directory must exist. `leads`: of all ranks this one also keeps what there is one of.
+  Journal(const std::filesystem::path& run_dir, const Config& config, int rank, bool leads);
 
   // From here on there are steps: metrics go on behind `resumed`.
-  void begin_steps(const Config& config, int64_t resumed, CsvColumns columns);
+  void begin_steps(int64_t resumed, CsvColumns columns);
 
   void event(std::string_view type, std::string_view message,
              const nlohmann::json& fields = nlohmann::json::object());
   void event(const EvalRecord& eval);
-  void message(std::string_view line);  // to the terminal
+  void message(std::string_view line);  // to the terminal, and to the log
+  void log(std::string_view line) { log_.line(line); }
   void step(const StepRecord& record);
   void sync();  // returns when all metrics are on disk
 
  private:
   std::filesystem::path run_dir_;
+  const Config& config_;
+  RankLog log_;
   std::optional<EventLog> events_;
   std::optional<MetricsLog> metrics_;
   std::optional<Progress> progress_;

@@ -1,5 +1,7 @@
 #include "tandem/train/trainer.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -49,9 +51,21 @@ class Trainer {
         data_fingerprint_(fingerprint(run_.train_data())),
         restored_(restore_state()),
         directory_(make_directory()),
-        journal_(world.leads() ? Journal(directory_.path()) : Journal()) {}
+        journal_(directory_.path(), config, world.at().rank(), world.leads()) {}
 
   ExitCode run() {
+    journal_.log(fmt::format("rank {} of {} on {}, process {}", world_.at().rank(), world_.size(), hostname(),
+                             ::getpid()));
+    try {
+      return run_steps();
+    } catch (const std::exception& error) {
+      journal_.log(fmt::format("error: {}", error.what()));
+      throw;
+    }
+  }
+
+ private:
+  ExitCode run_steps() {
     const int64_t resumed = start_state();
     if (resumed >= config_.train.steps) {
       journal_.message(
@@ -68,7 +82,7 @@ class Trainer {
       directory_.write_plan(session_.step());
       directory_.write_config(config_);  // last: a config without a plan is not a run's
     }
-    journal_.begin_steps(config_, resumed, figures_.columns());
+    journal_.begin_steps(resumed, figures_.columns());
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
                             &session_.pool(), save_group());
     world_.barrier("checkpoints folder");  // rank 0 has cleared it
@@ -111,10 +125,10 @@ class Trainer {
     writer.wait_committed();
     report_saves(writer);
     if (world_.leads()) finish();
+    journal_.log(fmt::format("trained to step {}", last_.step));
     return ExitCode::Done;
   }
 
- private:
   // Before the run directory is touched: what cannot be gone on from leaves everything there as it was.
   Latest restore_state() {
     if (world_.leads()) lock_.take(options_.run_dir);
@@ -361,7 +375,7 @@ class Trainer {
   RunLock lock_;  // of rank 0
   Latest restored_;
   RunDirectory directory_;
-  Journal journal_;  // silent but on rank 0
+  Journal journal_;
 
   StepRecord last_;
   int64_t tokens_ = 0;

@@ -331,6 +331,10 @@ class Failures(LaunchTest):
             self.assertIn("output is in", told[2])
             for result in others:
                 self.assertRegex(result.err.splitlines()[0], cause)
+            logs = [(self.directory / f"run-{number}" / "logs" / f"rank-{rank}.log").read_text() for rank in range(4)]
+            for rank, log in enumerate(logs):
+                self.assertRegex(log.splitlines()[0], rf"Z rank {rank} of 4 on .*, process [0-9]+$")
+                self.assertRegex(log.splitlines()[-1], "Z error: .*checkpoint not saved")
 
     def test_no_rank_outlives_a_killed_launcher(self):
         agents = self.agents(2, "sh", "-c",

@@ -161,7 +161,8 @@ class FromTextToText(TandemTest):
 class RunDirectory(TandemTest):
     """Names in these lists are promised in docs/interface.md; the last test holds them against it."""
 
-    FILES = ("config.yaml", "plan.json", "metrics.jsonl", "metrics.csv", "events.jsonl", "summary.json", "checkpoints")
+    FILES = ("config.yaml", "plan.json", "metrics.jsonl", "metrics.csv", "events.jsonl", "summary.json", "checkpoints",
+             "logs")
     METRICS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "tokens_per_s", "step_ms",
                "data_wait_ms", "rss_bytes", "device_bytes", "mfu", "time")
     GPU_METRICS = ("gpu_busy_percent", "gpu_power_w", "gpu_temperature_c", "gpu_used_bytes")
@@ -182,6 +183,15 @@ class RunDirectory(TandemTest):
         kept = sorted(path.name for path in (self.run_dir / "checkpoints").iterdir())
         self.assertEqual(["latest", "step-00000004", "step-00000005"], kept)
         self.assertEqual("step-00000005", (self.run_dir / "checkpoints" / "latest").resolve().name)
+
+    def test_the_log_tells_the_run(self):
+        log = self.run_dir / "logs" / "rank-0.log"
+        first, *lines = log.read_text().splitlines()
+        self.assertRegex(first, r"^\d{4}-\d\d-\d\dT[0-9:.]+Z rank 0 of 1 on .*, process [0-9]+$")
+        for told in ("parameters, ", "step 4: eval loss", "step 5/5  loss", "trained to step 5"):
+            self.assertEqual(1, sum(told in line for line in lines), (told, lines))
+        self.tandem("train", self.directory / "run.yaml", "--run-dir", self.run_dir, "--set", "train.steps=6")
+        self.assertIn("resumed from step 5", "".join(log.read_text().splitlines()[1 + len(lines):]))
 
     def test_metrics_have_every_field_in_both_files(self):
         rows = [json.loads(line) for line in (self.run_dir / "metrics.jsonl").read_text().splitlines()]
