@@ -20,18 +20,14 @@ SMALL_BF16_LOSS_BOUND, SMALL_BF16_NORM_BOUND = 5e-4, 2e-2
 ZERO1, ZERO2, FSDP = {"strategy": "zero1"}, {"strategy": "zero2"}, {"strategy": "fsdp"}
 OPTIMIZER, EVERYTHING = {"offload": ["optimizer"]}, {"offload": ["params", "optimizer"]}
 FULL, SELECTIVE = {"recompute": "full"}, {"recompute": "selective"}
-FALLING = {"loss_scale": 2.0**26, "loss_scale_window": 4, "steps": 30, "eval_every": 10}  # it takes them, on nodes too
-
-
-def num_steps():
-    """Long enough for a drift to show; over a network only what comes from it is new, and it comes at once."""
-    return 3 if network.on_several_nodes() else 30
+FALLING = {"loss_scale": 2.0**26, "loss_scale_window": 4}
+STEPS = 30  # long enough for a drift to show
 
 
 def training(model, precision, micro_batch, parallel=None, memory=None, **train):
     return config(model, precision=precision, parallel=parallel or mesh(), memory=memory or {},
-                  train={"steps": num_steps(), "batch": BATCH, "micro_batch": micro_batch, "warmup": 5,
-                         "eval_every": num_steps() // 3, "clip": CLIP, **train})
+                  train={"steps": STEPS, "batch": BATCH, "micro_batch": micro_batch, "warmup": 5,
+                         "eval_every": STEPS // 3, "clip": CLIP, **train})
 
 
 class CurveTest(RanksTest):
@@ -40,7 +36,7 @@ class CurveTest(RanksTest):
         content = training(*arguments, **options)
         run = self.train_on_one_node(content, "reference")
         rows = tandem_run.read_metrics(run)
-        self.assertEqual(num_steps(), len(rows))
+        self.assertEqual(STEPS, len(rows))
         self.assertEqual(3, sum("eval_loss" in row for row in rows))
         self.assertTrue(all(float(row["grad_norm"]) > CLIP for row in rows), "clipping never rests")
         if self.num_nodes > 1 and num_processes(content) > 1:
