@@ -35,6 +35,7 @@ class PassRunner {
 
   template <typename Pass>
   Graph run(std::string_view name, Pass&& pass) const {
+    if (options_.while_compiling) options_.while_compiling();
     const auto start = std::chrono::steady_clock::now();
     Graph graph = pass();
     verify(graph, name);
@@ -218,6 +219,7 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
 
 void add_executable(CompiledStep& step, Executable& slot, std::string name, const Graph& graph,
                     PersistentLayout& layout, const CompileOptions& options) {
+  if (options.while_compiling) options.while_compiling();
   const MemoryPlan plan = plan_memory(graph, layout);
   slot = lower(std::move(name), graph, plan, options.choose);
   auto& workspace = step.sizes[static_cast<size_t>(Arena::Workspace)];

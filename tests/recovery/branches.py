@@ -45,6 +45,20 @@ class Branches(TandemTest):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))
 
+    def test_a_signal_while_the_step_is_compiled_ends_the_run_at_once(self):
+        deep = {**GPT2, "layers": 400, "width": 6}
+        # A search for recomputation that fits compiles it dozens of times.
+        for number, memory in ((signal.SIGTERM, {}), (signal.SIGINT, {"limit": "1MiB"}), (signal.SIGINT, {"recompute": "auto"})):
+            path = self.write_config(config(deep, memory=memory))
+            process = self.start("train", path, "--run-dir", self.directory / "run")
+            self.wait_for_listener(process)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(INTERRUPTED, process.returncode, err)
+            self.assertEqual(["tandem: error: interrupted while the step was compiled; nothing is lost"],
+                             err.decode().splitlines())
+            self.assertFalse((self.directory / "run").exists())
+
     def wait_for_listener(self, process):
         """Until the program catches SIGTERM."""
         deadline = time.monotonic() + 60
