@@ -73,7 +73,8 @@ class Branches(TandemTest):
     def test_a_closed_terminal_is_an_interruption_but_not_under_nohup(self):
         path = self.write_config(config(GPT2, train={"steps": 100000}, checkpoint={"every": 0}))
         process = self.start("train", path, "--run-dir", self.directory / "run")
-        while not (self.directory / "run/metrics.jsonl").exists():
+        metrics = self.directory / "run/metrics.jsonl"
+        while not metrics.exists() or metrics.stat().st_size == 0:  # before the first step nothing is saved
             time.sleep(0.01)
         process.send_signal(signal.SIGHUP)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))
