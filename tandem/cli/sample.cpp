@@ -61,8 +61,9 @@ void add_sample(CLI::App& app, Action& action) {
       Config config = checkpoint_config(manifest, flags->sets);
       if (!config.model.is_language_model())
         throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint);
-      config.precision = Precision::Fp32;
       const Backend backend = make_backend(config);
+      compile_options(config, backend);  // refuses a precision that this machine lacks, as evaluate does
+      config.precision = Precision::Fp32;
       ThreadPool pool(thread_count(config));
       CompiledStep step = compile_forward(build_model(config.model, 1), compile_options(config, backend),
                                           ForwardOutput::Logits);

@@ -198,13 +198,15 @@ int64_t num_fp8_weights(const Graph& forward) { return static_cast<int64_t>(fp8_
 
 Graph quantize_products(const Graph& graph) { return Fp8Pass(graph).run(); }
 
-Graph fuse_quantize(const Graph& graph) {
+Graph fuse_quantize(Graph graph) {
+  const auto quantizes = [](const Node& node) { return node.op == Op::Fp8Quantize; };
+  if (std::none_of(graph.nodes().begin(), graph.nodes().end(), quantizes)) return graph;
   const auto readers_of = readers(graph);
   std::map<int32_t, int32_t> maker_of;  // by the quantizing node
   std::set<int32_t> swallowed;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
-    if (node.op != Op::Fp8Quantize || node.inputs.size() < 3) continue;
+    if (!quantizes(node) || node.inputs.size() < 3) continue;
     const Value x = node.inputs[0];
     const Op maker = graph.node(x.node).op;
     if ((maker != Op::Swiglu && maker != Op::SwigluGrad) || readers_of.at(x).size() != 1) continue;

@@ -23,7 +23,7 @@ Graph quantize_products(const Graph& graph);
 
 // An Fp8Quantize whose input nobody else reads joins the op that makes it: swiglu and its gradient. Bits
 // stay.
-Graph fuse_quantize(const Graph& graph);
+Graph fuse_quantize(Graph graph);
 
 // A leaf for a state, or for what this step needs of it.
 Node fp8_state(std::string_view name, int64_t slots, Phase phase);

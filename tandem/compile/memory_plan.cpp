@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/first_fit.h"
 #include "tandem/compile/pipeline_order.h"
 
 namespace tandem {
@@ -45,34 +46,16 @@ struct Buffer {
   bool fixed = false;  // where an earlier graph has placed it
 };
 
-// Lowest offset first, in the given order; each buffer avoids those placed before that live at the same time.
+// In the given order; returns the bytes that they take.
 int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order) {
-  int64_t top = 0;
-  std::vector<size_t> placed;
-  std::vector<std::pair<int64_t, int64_t>> taken;
+  FirstFit arena;
   for (size_t index : order) {
     Buffer& buffer = buffers[index];
-    if (buffer.fixed) {
-      top = std::max(top, buffer.offset + buffer.bytes);
-      placed.push_back(index);
-      continue;
-    }
-    taken.clear();
-    for (size_t other : placed) {
-      const Buffer& b = buffers[other];
-      if (b.first <= buffer.last && buffer.first <= b.last) taken.emplace_back(b.offset, b.offset + b.bytes);
-    }
-    std::sort(taken.begin(), taken.end());
-    int64_t offset = 0;
-    for (const auto& [begin, end] : taken) {
-      if (begin - offset >= buffer.bytes) break;
-      offset = std::max(offset, end);
-    }
-    buffer.offset = offset;
-    top = std::max(top, offset + buffer.bytes);
-    placed.push_back(index);
+    const Lifetime lifetime{buffer.first, buffer.last};
+    if (!buffer.fixed) buffer.offset = arena.find(buffer.bytes, lifetime);
+    arena.put(buffer.offset, buffer.bytes, lifetime);
   }
-  return top;
+  return arena.top();
 }
 
 // Groups values into buffers and finds how long each lives.
@@ -235,6 +218,20 @@ int64_t place_best(std::vector<Buffer>& list, Arena arena) {
   return least;
 }
 
+// Of activations, at each node.
+std::vector<int64_t> live_bytes(const std::vector<Buffer>& list, int32_t num_nodes) {
+  // What each adds to the one before; a buffer may live until after the last.
+  std::vector<int64_t> bytes(static_cast<size_t>(num_nodes) + 2);
+  for (const Buffer& b : list) {
+    if (b.arena != Arena::Activations) continue;
+    bytes[static_cast<size_t>(b.first)] += b.bytes;
+    bytes[static_cast<size_t>(b.last) + 1] -= b.bytes;
+  }
+  bytes.resize(static_cast<size_t>(num_nodes));
+  std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
+  return bytes;
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const Graph& graph, PersistentLayout& layout) {
@@ -242,13 +239,7 @@ MemoryPlan plan_memory(const Graph& graph, PersistentLayout& layout) {
   std::vector<Buffer>& list = buffers.list();
 
   MemoryPlan plan;
-  plan.live_bytes.assign(static_cast<size_t>(graph.num_nodes()), 0);
-  for (const Buffer& b : list) {
-    if (b.arena != Arena::Activations) continue;
-    for (int32_t id = b.first; id <= std::min(b.last, graph.num_nodes() - 1); ++id) {
-      plan.live_bytes[static_cast<size_t>(id)] += b.bytes;
-    }
-  }
+  plan.live_bytes = live_bytes(list, graph.num_nodes());
   for (int64_t bytes : plan.live_bytes) plan.lower_bound = std::max(plan.lower_bound, bytes);
   for (Arena arena : kRunArenas) plan.sizes[static_cast<size_t>(arena)] = place_best(list, arena);
 

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/commands_test.h"
 #include "tandem/compile/differentiate.h"
 #include "tandem/compile/fuse.h"
 #include "tandem/compile/inference.h"
+#include "tandem/compile/pipeline.h"
 #include "tandem/compile/precision.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/compile/schedule.h"
@@ -240,6 +242,24 @@ TEST(UpdateGraph, DecaysMatricesOnlyAndKeepsMastersForHalfPrecision) {
     const Value master = update.find("master:w");
     ASSERT_TRUE(master.valid());
     EXPECT_EQ(update.type(master).dtype, storage == DType::BF16 ? DType::I16 : DType::F32);
+  }
+}
+
+TEST(Pipeline, CanBeBrokenOffAtAnyPass) {
+  struct Stop {};
+  int calls = 0;
+  CompileOptions options;
+  options.choose = choose_by_name;
+  options.while_compiling = [&] { ++calls; };
+  compile_step(residual_model(), options);
+  const int all = calls;
+  EXPECT_GE(all, 10) << "once a pass, and before each memory plan";
+  options.while_compiling = [&] {
+    if (--calls == 0) throw Stop();
+  };
+  for (int at = 1; at <= all; ++at) {
+    calls = at;
+    EXPECT_THROW(compile_step(residual_model(), options), Stop);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "tandem/base/error.h"
 #include "tandem/compile/again.h"
@@ -34,6 +35,7 @@ class PassRunner {
 
   template <typename Pass>
   Graph run(std::string_view name, Pass&& pass) const {
+    if (options_.while_compiling) options_.while_compiling();
     const auto start = std::chrono::steady_clock::now();
     Graph graph = pass();
     verify(graph, name);
@@ -217,6 +219,7 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
 
 void add_executable(CompiledStep& step, Executable& slot, std::string name, const Graph& graph,
                     PersistentLayout& layout, const CompileOptions& options) {
+  if (options.while_compiling) options.while_compiling();
   const MemoryPlan plan = plan_memory(graph, layout);
   slot = lower(std::move(name), graph, plan, options.choose);
   auto& workspace = step.sizes[static_cast<size_t>(Arena::Workspace)];
@@ -229,6 +232,13 @@ void add_executable(CompiledStep& step, Executable& slot, std::string name, cons
   step.host_begin = std::max(step.host_begin, layout.sizes()[host] + plan.sizes[host]);
 }
 
+// By name. Views of the names, which stay as they are.
+std::map<std::string_view, Persistent*> by_name(std::vector<Persistent>& persistents) {
+  std::map<std::string_view, Persistent*> found;
+  for (Persistent& item : persistents) found[item.name] = &item;
+  return found;
+}
+
 // Which tensors lie in the buffers of units, and which of them this rank answers for.
 void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& options) {
   const MeshPosition& at = options.parallel.at;
@@ -239,13 +249,12 @@ void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& op
     }
   }
   const Sharding sharding = sharding_of(options.parallel.strategy);
+  const auto items = by_name(step.persistents);
   for (const Unit& unit : draft.layout.units()) {
     const Range whole = draft.layout.whole(unit), own = draft.layout.own(unit);
     const auto set = [&](std::string_view kind, Range range, std::string_view prefix, bool starts) {
-      const std::string name = fmt::format("{}:{}", kind, unit.name);
-      for (Persistent& item : step.persistents) {
-        if (item.name == name) item.pieces = logical_pieces(draft.layout, unit, range, prefix, starts);
-      }
+      const auto it = items.find(fmt::format("{}:{}", kind, unit.name));
+      if (it != items.end()) it->second->pieces = logical_pieces(draft.layout, unit, range, prefix, starts);
     };
     const Range optimizer = sharding.optimizer ? own : whole;
     set("weights", sharding.weights ? own : whole, "", true);
@@ -257,15 +266,16 @@ void set_pieces(CompiledStep& step, const Draft& draft, const CompileOptions& op
 
 // Which weights are their masters rounded, and what of it all is saved.
 void set_masters(CompiledStep& step) {
+  const auto items = by_name(step.persistents);
   for (Persistent& item : step.persistents) {
     if (item.slice.arena == Arena::Gradients || item.slice.arena == Arena::Activations) item.saved = false;
     if (item.name == kLossScaler) item.saved = false;  // manifests have it
     if (!item.name.starts_with(kMasterPrefix)) continue;
     const std::string name = item.name.substr(kMasterPrefix.size());  // of a parameter, or of a unit
-    const auto weights = std::find_if(
-        step.persistents.begin(), step.persistents.end(),
-        [&](const Persistent& other) { return other.name == name || other.name == "weights:" + name; });
-    TANDEM_CHECK(weights != step.persistents.end(), "{} has no weights", item.name);
+    auto found = items.find(name);
+    if (found == items.end()) found = items.find("weights:" + name);
+    TANDEM_CHECK(found != items.end(), "{} has no weights", item.name);
+    Persistent* const weights = found->second;
     weights->saved = false;
     // They are of one size, or the master is this rank's part.
     const Shape& part = item.slice.type.shape;

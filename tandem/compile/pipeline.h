@@ -50,6 +50,7 @@ struct CompileOptions {
   int64_t scratch = 0;               // what kernels with a choice should work in; 0 = as they are fastest
   int64_t host_bytes = 0;  // what the data loader and checkpoints ask for, at the end of the host arena
   ChooseKernel choose;
+  std::function<void()> while_compiling;  // called every now and then; may throw, may be empty
   std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;  // may be empty
 };
 

@@ -13,6 +13,7 @@ constexpr Limits not_negative() { return {.min = 0}; }
 constexpr Limits positive() { return {.min = 0, .above_min = true}; }
 constexpr Limits fraction() { return {.min = 0, .max = 1}; }
 constexpr Limits below_one() { return {.min = 0, .max = 1, .below_max = true}; }
+constexpr Limits seconds() { return {.min = 0, .above_min = true, .in_fp32 = false}; }
 constexpr Limits bytes() { return {.min = 0, .in_bytes = true}; }
 
 template <typename... Families>
@@ -111,7 +112,7 @@ std::vector<Key> make_keys() {
       KEY(parallel.partial, any(),
           "type in which partial sums of activations travel on the tensor axis: fp32, or as activations are "
           "stored"),
-      KEY(parallel.timeout, positive(), "seconds a rank waits for another before it gives up"),
+      KEY(parallel.timeout, seconds(), "seconds a rank waits for another before it gives up"),
 
       KEY(precision, any(), "of matrix products and stored activations"),
 

@@ -1,8 +1,11 @@
 #include "tandem/config/load.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -39,18 +42,56 @@ void assign(ResolvedConfig& resolved, const std::string& path, const RawValue& r
   resolved.origins[path] = origin;
 }
 
+// Counts documents and notes where the last one begins.
+class DocumentCounter : public YAML::EventHandler {
+ public:
+  int count() const { return count_; }
+  const YAML::Mark& last() const { return last_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    ++count_;
+    last_ = mark;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+
+ private:
+  int count_ = 0;
+  YAML::Mark last_;
+};
+
+// The line of what stands behind a text's one document, which YAML::Load ignores: another document, or junk.
+// It asks for no third: from a stray comma on, yaml-cpp has documents without end.
+std::optional<int> line_of_second(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentCounter documents;
+  while (documents.count() < 2 && parser.HandleNextDocument(documents)) {
+  }
+  return documents.count() < 2 ? std::nullopt : std::optional(documents.last().line + 1);
+}
+
 class YamlReader {
  public:
   YamlReader(ResolvedConfig& resolved, const std::string& file) : resolved_(resolved), file_(file) {}
 
   void read_text(const std::string& text) {
     try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-      if (documents.size() > 1) {
-        throw ConfigError("{}: expected one YAML document, found {}; split the file at '---'",
-                          origin(documents[1]), documents.size());
+      if (const auto line = line_of_second(text)) {
+        throw ConfigError(
+            "{}:{}: expected one YAML document, found more behind it; remove it, or split the file", file_,
+            *line);
       }
-      if (!documents.empty() && !documents.front().IsNull()) read_map(documents.front(), "");
+      const YAML::Node document = YAML::Load(text);
+      if (!document.IsNull()) read_map(document, "");
     } catch (const YAML::Exception& error) {
       throw ConfigError("{}:{}: not valid YAML: {}", file_, error.mark.line + 1, error.msg);
     }
@@ -59,10 +100,15 @@ class YamlReader {
   // A value, as --set gives it: `3`, `[2, 2]`. Text that is no list is taken as it stands.
   static RawValue read_value(const std::string& text, const std::string& where) {
     if (!text.starts_with('[')) return {{text}, false};
+    const auto refusal = [&](const std::string& why) {
+      return ConfigError("{}: expected a list such as [2, 2], found {} ({})", where, in_quotes(text), why);
+    };
     try {
-      return to_raw(YAML::Load(text), where);
+      const YAML::Node list = YAML::Load(text);
+      if (line_of_second(text) || !list.IsSequence()) throw refusal("more than a list");
+      return to_raw(list, where);
     } catch (const YAML::Exception& error) {
-      throw ConfigError("{}: expected a list such as [2, 2], found '{}' ({})", where, text, error.msg);
+      throw refusal(error.msg);
     }
   }
 

@@ -143,8 +143,12 @@ TEST(LoadConfig, GivesTheLineOfInvalidYaml) {
 TEST(LoadConfig, RefusesYamlThatIsNoTableOfKeys) {
   EXPECT_EQ(rejection("- a\n- b\n"), "run.yaml:1: expected `key: value` pairs");
   EXPECT_EQ(rejection("[a]: b\n"), "run.yaml:1: expected the name of a key");
-  EXPECT_TRUE(rejection("name: a\n---\nname: b\n")
-                  .ends_with("expected one YAML document, found 2; split the file at '---'"));
+  const std::string more = "expected one YAML document, found more behind it; remove it, or split the file";
+  EXPECT_EQ(rejection("name: a\n---\nname: b\n"), "run.yaml:2: " + more);
+  EXPECT_EQ(rejection("name: a\n...\njunk\n"), "run.yaml:3: " + more);
+  EXPECT_EQ(rejection("{name: a} junk\n"), "run.yaml:1: " + more);
+  EXPECT_EQ(rejection("{name: a}, 3\n"), "run.yaml:1: " + more) << "where yaml-cpp finds no end";
+  EXPECT_EQ(rejection("---\nname: a\n...\n"), "");
 }
 
 TEST(LoadConfig, RefusesAnOverrideWithoutAValue) {
@@ -154,6 +158,38 @@ TEST(LoadConfig, RefusesAnOverrideWithoutAValue) {
   const std::string message = rejection("model: {family: resnet}", {{"model.blocks=[1"}});
   EXPECT_TRUE(message.starts_with("--set model.blocks: expected a list such as [2, 2], found '[1'"))
       << message;
+}
+
+TEST(LoadConfig, RefusesWhatFollowsAnOverridesList) {
+  const std::string yaml = "model: {family: resnet, width: 8, image_size: 32, norm: batch}";
+  for (const std::string text :
+       {"[2, 2] junk", "[2, 2]junk", "[2, 2], 3", "[2, 2] [3]", "[2, 2]: 3", "[2, 2] \"x\""}) {
+    EXPECT_EQ(rejection(yaml, {{"model.blocks=" + text}}),
+              "--set model.blocks: expected a list such as [2, 2], found '" + text + "' (more than a list)");
+  }
+  EXPECT_EQ(
+      rejection(yaml, {{"model.blocks=[2, 2]\n---\n3"}}),
+      "--set model.blocks: expected a list such as [2, 2], found '[2, 2]\\n---\\n3' (more than a list)");
+  EXPECT_EQ(rejection(yaml, {{"model.blocks=[2, 2] "}}), "");
+  EXPECT_EQ(rejection("", {{"train.steps=3\njunk"}}),
+            "--set train.steps: expected a whole number of at least 1, found '3\\njunk'");
+  EXPECT_EQ(
+      rejection("", {{"memory.offload=[optimizer] junk"}}),
+      "--set memory.offload: expected a list such as [2, 2], found '[optimizer] junk' (more than a list)");
+}
+
+TEST(LoadConfig, RefusesNumbersThatFp32DoesNotHold) {
+  EXPECT_EQ(rejection("train: {lr: 1e300}"),
+            "run.yaml:1: train.lr: expected a finite number of at least 0 in fp32, found '1e300'");
+  EXPECT_EQ(rejection("", {{"train.clip=3.5e38"}}),
+            "--set train.clip: expected a finite number of at least 0 in fp32, found '3.5e38'");
+  EXPECT_EQ(rejection("", {{"train.eps=1e-60"}}),
+            "--set train.eps: expected a finite number above 0 in fp32, found '1e-60'");
+  EXPECT_EQ(
+      rejection("", {{"train.beta2=0.99999999999"}}),
+      "--set train.beta2: expected a finite number of at least 0 and below 1 in fp32, found '0.99999999999'");
+  EXPECT_EQ(rejection("", {{"train.lr=3e38"}, {"train.beta2=0.9999999"}}), "");
+  EXPECT_EQ(rejection("", {{"parallel.timeout=1e300"}}), "") << "which is not used as fp32";
 }
 
 }  // namespace

@@ -41,9 +41,16 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return real ? to_integer(*real) : std::nullopt;
 }
 
+std::string on_one_line(std::string_view text) {
+  std::string line;
+  for (char c : text) line += c == '\n' ? "\\n" : std::string(1, c);
+  return line;
+}
+
 std::string describe(const RawValue& raw) {
-  if (raw.is_list) return fmt::format("the list [{}]", fmt::join(raw.items, ", "));
-  return raw.items.empty() ? "nothing" : fmt::format("'{}'", raw.items.front());
+  if (raw.is_list)
+    return fmt::format("the list [{}]", on_one_line(fmt::format("{}", fmt::join(raw.items, ", "))));
+  return raw.items.empty() ? "nothing" : in_quotes(raw.items.front());
 }
 
 std::string mismatch(const std::string& expected, const RawValue& raw) {
@@ -80,11 +87,13 @@ std::optional<size_t> index_of(Names names, std::string_view word) {
 }
 
 std::string unknown_name(Names names, std::string_view word) {
-  return fmt::format("expected {}, found '{}'; did you mean {}?", expects_name(names, false), word,
+  return fmt::format("expected {}, found {}; did you mean {}?", expects_name(names, false), in_quotes(word),
                      nearest(word, names));
 }
 
 }  // namespace
+
+std::string in_quotes(std::string_view text) { return fmt::format("'{}'", on_one_line(text)); }
 
 std::optional<int64_t> parse_size(std::string_view text) {
   struct Unit {
@@ -160,6 +169,9 @@ Problem decode(const RawValue& raw, const Limits& limits, double& out) {
   const std::string* text = scalar(raw);
   const std::optional<double> value = text ? parse_real(*text) : std::nullopt;
   if (!value || !within(limits, *value)) return mismatch(expects(limits, out), raw);
+  const auto narrow = static_cast<float>(*value);
+  if (limits.in_fp32 && (!std::isfinite(narrow) || !within(limits, narrow)))
+    return mismatch(fmt::format("a finite number{} in fp32", range_text(limits)), raw);
   out = *value;
   return {};
 }

@@ -28,11 +28,15 @@ struct Limits {
   bool above_min = false;  // min itself is out
   bool below_max = false;  // max itself is out
   bool in_bytes = false;   // takes sizes such as 2GiB
+  bool in_fp32 = true;     // a real number is used as fp32, and has to be within these limits there too
 };
 
 std::optional<int64_t> parse_size(std::string_view text);  // "512MiB", "2GB", "1e9", "4096"
 std::optional<Recompute> parse_recompute(std::string_view text);
 std::string to_string(const Recompute& recompute);
+
+// 'text', on one line: an error message is one.
+std::string in_quotes(std::string_view text);
 
 using Problem = std::optional<std::string>;
 

@@ -5,6 +5,7 @@
 namespace tandem {
 
 Value Graph::add(Node node) {
+  if (is_leaf(node.op)) leaves_.try_emplace(node.name, num_nodes());
   nodes_.push_back(std::move(node));
   return {num_nodes() - 1, 0};
 }
@@ -14,10 +15,8 @@ const TensorType& Graph::type(Value value) const {
 }
 
 Value Graph::find(std::string_view leaf_name) const {
-  for (int32_t id = 0; id < num_nodes(); ++id) {
-    if (is_leaf(node(id).op) && node(id).name == leaf_name) return {id, 0};
-  }
-  return {};
+  const auto it = leaves_.find(leaf_name);
+  return it == leaves_.end() ? Value{} : Value{it->second, 0};
 }
 
 bool is_leaf(Op op) { return op == Op::Input || op == Op::Param || op == Op::State; }

@@ -4,6 +4,8 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,7 +56,7 @@ class Graph {
  public:
   Value add(Node node);  // returns output 0
   const Node& node(int32_t id) const { return nodes_[static_cast<size_t>(id)]; }
-  Node& node(int32_t id) { return nodes_[static_cast<size_t>(id)]; }
+  Node& node(int32_t id) { return nodes_[static_cast<size_t>(id)]; }  // a leaf keeps its name
   int32_t num_nodes() const { return static_cast<int32_t>(nodes_.size()); }
   const std::vector<Node>& nodes() const { return nodes_; }
 
@@ -67,6 +69,7 @@ class Graph {
 
  private:
   std::vector<Node> nodes_;
+  std::map<std::string, int32_t, std::less<>> leaves_;  // by name
   std::vector<GraphOutput> outputs_;
 };
 

@@ -1,7 +1,6 @@
 #include "tandem/ir/verify.h"
 
-#include <map>
-#include <set>
+#include <vector>
 
 #include "tandem/base/error.h"
 #include "tandem/ir/infer.h"
@@ -15,24 +14,28 @@ class Storage {
   explicit Storage(const Graph& graph) {
     for (int32_t id = 0; id < graph.num_nodes(); ++id) {
       const Node& node = graph.node(id);
+      first_.push_back(storage_.size());
       for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) {
         // A view of part of a buffer is written apart from the others; Join brings them together again.
         const int input = node.op == Op::View ? -1 : aliased_input(node, i);
-        storage_[{id, i}] = input >= 0 ? storage_.at(node.inputs[static_cast<size_t>(input)]) : next_++;
+        storage_.push_back(input >= 0 ? of(node.inputs[static_cast<size_t>(input)]) : num_++);
       }
     }
   }
-  int of(Value value) const { return storage_.at(value); }
+  size_t of(Value value) const {
+    return storage_[first_[static_cast<size_t>(value.node)] + static_cast<size_t>(value.index)];
+  }
+  size_t num() const { return num_; }
 
  private:
-  std::map<Value, int> storage_;
-  int next_ = 0;
+  std::vector<size_t> first_;    // by node: where its outputs are in storage_
+  std::vector<size_t> storage_;  // by value
+  size_t num_ = 0;
 };
 
 }  // namespace
 
 void verify(const Graph& graph, std::string_view where) {
-  std::set<std::string> names;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
     for (Value input : node.inputs) {
@@ -42,7 +45,7 @@ void verify(const Graph& graph, std::string_view where) {
                    "after {}: %{} reads output {} of %{}", where, id, input.index, input.node);
     }
     if (is_leaf(node.op)) {
-      TANDEM_CHECK(!node.name.empty() && names.insert(node.name).second,
+      TANDEM_CHECK(!node.name.empty() && graph.find(node.name).node == id,
                    "after {}: leaf name '{}' is empty or taken", where, node.name);
       TANDEM_CHECK(node.outputs.size() == 1, "after {}: leaf '{}' must have one output", where, node.name);
     } else {
@@ -58,14 +61,14 @@ void verify(const Graph& graph, std::string_view where) {
 
   // An in-place op ends the life of every other value in those bytes.
   const Storage storage(graph);
-  std::map<int, Value> current;  // storage -> the value its bytes hold now
+  std::vector<Value> current(storage.num());  // by storage: who wrote its bytes last; not valid if nobody has
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
     for (Value input : node.inputs) {
-      const auto it = current.find(storage.of(input));
-      TANDEM_CHECK(it == current.end() || it->second <= input,
+      const Value writer = current[storage.of(input)];
+      TANDEM_CHECK(!writer.valid() || writer <= input,
                    "after {}: %{} {} reads %{}, whose bytes %{} has overwritten", where, id, op_name(node.op),
-                   input.node, it->second.node);
+                   input.node, writer.node);
     }
     if (node.op == Op::Reshape || node.op == Op::Send) continue;  // the bytes stay what they are
     for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) {

@@ -1,6 +1,7 @@
 // From a config to a compiled step on a backend: the one function that `plan`, `profile` and `train` share.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "tandem/compile/pipeline.h"
@@ -38,8 +39,10 @@ HostLayout host_layout(const Config& config, const CompiledStep& step);
 int64_t memory_limit(const Config& config, const CompileOptions& options);
 int64_t counted_bytes(const ArenaSizes& sizes, const CompileOptions& options);
 
-// Throws PlanError naming the cheapest change that fits when the plan is over the limit.
+// Throws PlanError naming the cheapest change that fits when the plan is over the limit. To find it takes
+// many compilations: `while_compiling` is for them.
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
-                 const BuildModel& model = build_model, int ranks_here = 1);
+                 const BuildModel& model = build_model, int ranks_here = 1,
+                 const std::function<void()>& while_compiling = {});
 
 }  // namespace tandem

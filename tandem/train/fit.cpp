@@ -27,8 +27,13 @@ struct Need {
 class Search {
  public:
   Search(const Config& config, const Backend& backend, const BuildModel& model, const CompiledStep& step,
-         int ranks_here)
-      : config_(config), backend_(backend), model_(model), at_(step.position), ranks_here_(ranks_here) {
+         int ranks_here, const std::function<void()>& while_compiling)
+      : config_(config),
+        backend_(backend),
+        model_(model),
+        at_(step.position),
+        ranks_here_(ranks_here),
+        while_compiling_(while_compiling) {
     recomputes_ = {config.memory.recompute};
     for (const Recompute& choice : recompute_candidates(num_blocks(model(config.model, 1)))) {
       if (choice != config.memory.recompute) recomputes_.push_back(choice);
@@ -78,7 +83,8 @@ class Search {
     ranks.push_back(at_);
     Need most{0, 0};  // of all ranks: what is named must work on each
     for (const MeshPosition& rank : ranks) {
-      const CompileOptions options = compile_options(config, backend_, rank, ranks_here_);
+      CompileOptions options = compile_options(config, backend_, rank, ranks_here_);
+      options.while_compiling = while_compiling_;
       const CompiledStep step = compile_config(config, options, model_);
       const int64_t total = counted_bytes(step.sizes, options);
       const bool staging_counts = options.device_memory == 0;
@@ -108,6 +114,7 @@ class Search {
   const BuildModel& model_;
   const MeshPosition at_;
   const int ranks_here_;
+  const std::function<void()>& while_compiling_;
   std::vector<Recompute> recomputes_;  // the config's own first, then the others, cheap ones first
   std::vector<int64_t> sizes_;         // of micro-batches, likewise
 };
@@ -133,7 +140,7 @@ bool has_own_memory(const CompileOptions& options) {
 }  // namespace
 
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
-                 const BuildModel& model, int ranks_here) {
+                 const BuildModel& model, int ranks_here, const std::function<void()>& while_compiling) {
   const CompileOptions options = compile_options(config, backend, step.position, ranks_here);
   const int64_t limit = memory_limit(config, options), needed = counted_bytes(step.sizes, options);
   const int64_t host = step.sizes[static_cast<size_t>(Arena::Host)];
@@ -148,7 +155,7 @@ void require_fit(const Config& config, const Backend& backend, const CompiledSte
   const std::string source = config.memory.limit > 0     ? "memory.limit"
                              : options.device_memory > 0 ? "the GPU's memory"
                                                          : "this machine's memory";
-  const Search search(config, backend, model, step, ranks_here);
+  const Search search(config, backend, model, step, ranks_here, while_compiling);
   if (const auto change = search.cheapest(limit)) {
     throw PlanError("memory: the plan needs {} but {} is {}; the cheapest change that fits is {} ({})",
                     format_bytes(needed), source, format_bytes(limit), change->flags,

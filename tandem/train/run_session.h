@@ -2,6 +2,7 @@
 // step runner. Training, profiles and benchmarks start from here.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "tandem/data/dataset.h"
@@ -17,8 +18,10 @@ namespace tandem {
 class RunSession {
  public:
   // Throws PlanError when the plan does not fit, before any memory is taken. Weights are not initialised.
-  // `world` outlives it.
-  RunSession(const Config& config, const Backend& backend, const BuildModel& model, const World& world);
+  // `world` outlives it. Calls `while_compiling` every now and then; where it throws an Interruption, the
+  // ranks agree on it, and all of them throw one.
+  RunSession(const Config& config, const Backend& backend, const BuildModel& model, const World& world,
+             const std::function<void()>& while_compiling = {});
 
   Session& session() { return session_; }
   Loader& loader() { return loader_; }

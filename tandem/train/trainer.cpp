@@ -44,7 +44,10 @@ class Trainer {
         options_(options),
         world_(world),
         figures_(world.leads() ? DeviceFigures(backend, world.comms()) : DeviceFigures()),
-        run_(config, backend, options.model, world),
+        run_(config, backend, options.model, world,
+             [&interrupt] {
+               if (interrupt.signal() != 0) throw Interruption("interrupted");
+             }),
         session_(run_.session()),
         loader_(run_.loader()),
         runner_(run_.runner()),
@@ -391,6 +394,8 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
   const auto train_in = [&](const World& world) {
     try {
       return Trainer(config, backend, options, world, interrupt).run();
+    } catch (const Interruption&) {
+      throw;  // all ranks know
     } catch (const std::exception& error) {
       world.abort(error.what());  // so that the other ranks do not wait for this one
       throw;

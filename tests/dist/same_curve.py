@@ -2,7 +2,6 @@
 where an axis changes it. Clipping is at work in every step and evaluations are among the rows that are compared.
 Messages over a network in place of shared memory change nothing."""
 
-import network
 import ranks
 import tandem_run
 from ranks import GPT2, LLAMA, RESNET, RanksTest, config, mesh, num_processes

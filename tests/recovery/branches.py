@@ -45,6 +45,20 @@ class Branches(TandemTest):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))
 
+    def test_a_signal_while_the_step_is_compiled_ends_the_run_at_once(self):
+        deep = {**GPT2, "layers": 400, "width": 6}
+        # A search for recomputation that fits compiles it dozens of times.
+        for number, memory in ((signal.SIGTERM, {}), (signal.SIGINT, {"limit": "1MiB"}), (signal.SIGINT, {"recompute": "auto"})):
+            path = self.write_config(config(deep, memory=memory))
+            process = self.start("train", path, "--run-dir", self.directory / "run")
+            self.wait_for_listener(process)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(INTERRUPTED, process.returncode, err)
+            self.assertEqual(["tandem: error: interrupted while the step was compiled; nothing is lost"],
+                             err.decode().splitlines())
+            self.assertFalse((self.directory / "run").exists())
+
     def wait_for_listener(self, process):
         """Until the program catches SIGTERM."""
         deadline = time.monotonic() + 60
@@ -59,7 +73,8 @@ class Branches(TandemTest):
     def test_a_closed_terminal_is_an_interruption_but_not_under_nohup(self):
         path = self.write_config(config(GPT2, train={"steps": 100000}, checkpoint={"every": 0}))
         process = self.start("train", path, "--run-dir", self.directory / "run")
-        while not (self.directory / "run/metrics.jsonl").exists():
+        metrics = self.directory / "run/metrics.jsonl"
+        while not metrics.exists() or metrics.stat().st_size == 0:  # before the first step nothing is saved
             time.sleep(0.01)
         process.send_signal(signal.SIGHUP)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))

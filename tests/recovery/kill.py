@@ -200,7 +200,10 @@ class InterruptedRuns(StoppedRuns):
             with self.subTest(first=first.name, second=second.name):
                 run = self.directory / first.name
                 process = self.start(*self.train_command(config(GPT2, train=train), first.name))
-                self.assertTrue(self.wait_until(process, lambda: is_caught(process, first), "the run to start"))
+                # Before the first step, the first signal would end it.
+                started = lambda: (run / "events.jsonl").exists() and tandem_run.read_events(run, "start")  # noqa: E731
+                self.assertTrue(self.wait_until(process, started, "the run to start"))
+                time.sleep(0.5)
                 process.send_signal(first)
                 self.assertTrue(self.wait_until(process, lambda: not is_caught(process, second), "the first signal"))
                 process.send_signal(second)

@@ -4,7 +4,7 @@ import json
 import re
 
 import tandem_run
-from tandem_run import FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
+from tandem_run import BAD_USAGE, DONE, FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect")
 PASSES = ("model", "precision", "differentiate", "recompute", "fuse", "schedule")
@@ -149,6 +149,16 @@ class FromTextToText(TandemTest):
         result = json.loads(self.tandem("evaluate", run, "--json").out)
         self.assertTrue(0 <= result["accuracy"] <= 1)
         self.assertEqual(0.9, tandem_run.read_summary(run)["best_accuracy"])
+
+    def test_evaluate_and_sample_refuse_the_same_precision(self):
+        run = self.train(config(GPT2), "run")
+        for device in ("cpu", "auto"):  # which may be a GPU that has it
+            results = [self.tandem(command, run, "--set", "precision=fp8", "--set", f"device={device}", expect=None)
+                       for command in ("evaluate", "sample")]
+            self.assertEqual(results[0].code, results[1].code)
+            if device == "cpu" or results[0].code != DONE:
+                self.assert_one_line_error(results[0], BAD_USAGE, "precision", "fp8 needs a GPU")
+                self.assertEqual(results[0].err, results[1].err)
 
     def test_a_checkpoint_of_one_precision_is_evaluated_in_another(self):
         run = self.train(config(LLAMA, precision="bf16"), "run")
