@@ -132,10 +132,11 @@ class LostRanks(ranks.RanksTest, kill.StoppedRuns):
         for other in set(range(launch.num_ranks)) - {rank}:
             log = launch.log(other)
             errors = [line for line in log.splitlines() if line.startswith("tandem: error: ")]
+            if moment == STARTING:  # the launcher's SIGTERM may come before they know each other
+                errors = [line for line in errors if not line.startswith("tandem: error: interrupted ")]
             # On several nodes, who cannot reach one that was stopped as it started does not appear to the others.
             for error in errors if moment != STARTING or self.num_nodes == 1 else ():
                 self.assertRegex(error, rf"\branks? ([\d, ]+, )?{rank}\b")
-            # While they start, the launcher's SIGTERM may come before they know each other.
             self.assertTrue(errors or moment == STARTING or "ended with exit code 0" in log, log)
 
     def check(self, content, seed, *faults):
