@@ -121,9 +121,8 @@ CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool, 
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  closing_.store(true);
   try {
-    wait();
+    close();
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
   }
@@ -271,6 +270,11 @@ void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
 void CheckpointWriter::wait() {
   if (background_.joinable()) background_.join();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void CheckpointWriter::close() {
+  closing_.store(true);
+  wait();
 }
 
 void CheckpointWriter::wait_committed() {

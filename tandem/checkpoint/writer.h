@@ -65,6 +65,7 @@ class CheckpointWriter {
   // Rethrows its error.
   void wait();
   void wait_committed();  // on every rank until rank 0 has committed
+  void close();           // wait(), with little patience for parts of others; there is no save after it
 
   // The saves finished since the last call. Does not wait; rethrows the error of one that failed.
   std::vector<SaveReport> poll();

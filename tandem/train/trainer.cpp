@@ -88,6 +88,15 @@ class Trainer {
     journal_.begin_steps(resumed, figures_.columns());
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
                             &session_.pool(), save_group());
+    try {
+      return take_steps(writer, resumed);
+    } catch (const CommError&) {
+      writer.close();  // peers leave a rank whose save has failed, and it may hear of that first
+      throw;
+    }
+  }
+
+  ExitCode take_steps(CheckpointWriter& writer, int64_t resumed) {
     world_.barrier("checkpoints folder");  // rank 0 has cleared it
     announce(resumed);
     if (world_.leads()) std::filesystem::remove(directory_.path() / "summary.json");  // of a shorter run

@@ -326,7 +326,7 @@ class Failures(LaunchTest):
             first, *others = self.launch_ranks(4, "--rdzv-id", number, "sh", "-c", script, expect=FAILED)
             cause = rf"tandem: error: rank 1 failed with exit code 1: run-{number}/checkpoints/.*: checkpoint not saved"
             told = [line for line in first.err.splitlines() if re.match(r"tandem: error: rank|tandem launch: ", line)]
-            self.assertRegex(told[0], cause)
+            self.assertRegex(told[0], cause, first.err)
             self.assertRegex(told[1], "^tandem launch: after it ranks? [0-9, ]+ failed for want of a peer$")
             self.assertIn("output is in", told[2])
             for result in others:
