@@ -334,7 +334,8 @@ class Failures(LaunchTest):
             logs = [(self.directory / f"run-{number}" / "logs" / f"rank-{rank}.log").read_text() for rank in range(4)]
             for rank, log in enumerate(logs):
                 self.assertRegex(log.splitlines()[0], rf"Z rank {rank} of 4 on .*, process [0-9]+$")
-                self.assertRegex(log.splitlines()[-1], "Z error: .*checkpoint not saved")
+                stopped = "" if rank == 1 else "|interrupted"  # by the launcher, before it knew
+                self.assertRegex(log.splitlines()[-1], f"Z (error: .*checkpoint not saved{stopped})")
 
     def test_no_rank_outlives_a_killed_launcher(self):
         agents = self.agents(2, "sh", "-c",
