@@ -1,8 +1,8 @@
 #include "tandem/base/units.h"
 
 #include <fmt/format.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 

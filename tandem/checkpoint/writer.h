@@ -55,9 +55,9 @@ class CheckpointWriter {
   // owned by exactly one rank. First waits for an earlier save and rethrows its error. With staging memory
   // (at least staging_bytes) it returns when the pieces have been copied there (or lie there already, one
   // after the other, high halves before low ones), and the memory must stay until wait() or the next save;
-  // without, when the checkpoint of all ranks is on disk. Throws IoError on the
-  // rank that failed, and CommError naming it and why on every other that waits for the commit; nothing
-  // half-written remains. Only rank 0's meta counts.
+  // without, when the checkpoint of all ranks is on disk. Throws IoError on the rank that failed, and
+  // CommError naming it and why on every other that waits for the commit; nothing half-written remains. Only
+  // rank 0's meta counts.
   void save(const CheckpointMeta& meta, std::span<const TensorView> tensors,
             std::span<std::byte> staging = {});
 

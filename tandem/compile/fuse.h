@@ -24,7 +24,8 @@ struct FuseOptions {
   // The backend's matmul_gelu takes the gelu of the product before it is rounded, so its bits differ from
   // those of its parts: it stands for them everywhere, also where nobody needs the product.
   bool gelu_of_product = false;
-  // Backward makes a gelu again, from the product as it is stored.
+  // Backward makes a gelu again, from the product as it is stored: not forward's bits where those are of the
+  // product before it is rounded.
   bool gelu_again = false;
   bool gelu_grad = false;
   bool bias_sums = false;

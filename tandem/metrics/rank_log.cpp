@@ -22,7 +22,6 @@ std::FILE* open_log(const std::filesystem::path& path) {
 
 RankLog::RankLog(const std::filesystem::path& run_dir, int rank, int64_t total_steps)
     : file_(open_log(run_dir / "logs" / fmt::format("rank-{}.log", rank)), std::fclose),
-      lines_(std::make_unique<Progress>(
-          total_steps, Progress::Options{.out = file_.get(), .terminal = false, .timed = true})) {}
+      lines_(total_steps, {.out = file_.get(), .terminal = false, .timed = true}) {}
 
 }  // namespace tandem

@@ -16,12 +16,12 @@ class RankLog {
   // Goes on behind what is there. Throws IoError.
   RankLog(const std::filesystem::path& run_dir, int rank, int64_t total_steps);
 
-  void line(std::string_view text) { lines_->message(text); }
-  void step(const StepRecord& record) { lines_->update(record); }  // a line now and then
+  void line(std::string_view text) { lines_.message(text); }
+  void step(const StepRecord& record) { lines_.update(record); }  // a line now and then
 
  private:
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
-  std::unique_ptr<Progress> lines_;
+  Progress lines_;
 };
 
 }  // namespace tandem
