@@ -6,6 +6,7 @@
 #include "tandem/checkpoint/reader.h"
 #include "tandem/config/load.h"
 #include "tandem/config/print.h"
+#include "tandem/train/config_changes.h"
 
 namespace tandem::cli {
 
@@ -33,7 +34,9 @@ Config checkpoint_config(const Manifest& manifest, const std::vector<std::string
   if (sets.empty()) return config;
   std::vector<Override> overrides;
   for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
-  return parse_config(to_yaml(config), source, overrides).config;
+  config = parse_config(to_yaml(config), source, overrides).config;
+  require_same_function(manifest, config);
+  return config;
 }
 
 }  // namespace tandem::cli

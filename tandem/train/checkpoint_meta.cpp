@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <utility>
 
 #include "tandem/config/print.h"
 
@@ -52,25 +51,21 @@ StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& 
   return last;
 }
 
-std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Config& config,
-                                         const std::string& data_fingerprint) {
-  const nlohmann::json& saved = meta.config;
-  const nlohmann::json now = to_json(config);
-  std::vector<std::string> changes;
-  for (const auto& [section, key] : {std::pair{"train", "seed"}, {"data", "train"}}) {
-    const auto before =
-        saved.contains(section) ? saved[section].value(key, nlohmann::json()) : nlohmann::json();
-    if (before == now[section][key]) continue;
-    changes.push_back(fmt::format("{}.{} was {} and is now {}: samples come in another order than before",
-                                  section, key, before.dump(), now[section][key].dump()));
+std::vector<std::string> changes_of_data(const CheckpointMeta& meta, std::span<const ConfigChange> changes,
+                                         const Config& config, const std::string& data_fingerprint) {
+  std::vector<std::string> told;
+  for (const ConfigChange& change : changes) {
+    if (change.changeable != Changeable::Reordered) continue;
+    told.push_back(fmt::format("{} was {} and is now {}: samples come in another order than before",
+                               change.key, change.before.dump(), change.after.dump()));
   }
   const std::string before = meta.scalars.value("data", data_fingerprint);  // older checkpoints have none
-  if (changes.empty() && before != data_fingerprint) {
-    changes.push_back(
+  if (told.empty() && before != data_fingerprint) {
+    told.push_back(
         fmt::format("data.train {} has other contents than before: samples may come twice or not at all",
                     config.data.train));
   }
-  return changes;
+  return told;
 }
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 // that steps depend on. Both directions, so that what one writes the other reads.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "tandem/config/config.h"
 #include "tandem/data/loader.h"
 #include "tandem/metrics/step_record.h"
+#include "tandem/train/config_changes.h"
 #include "tandem/train/step_runner.h"
 
 namespace tandem {
@@ -23,7 +25,7 @@ StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& 
 
 // A position in the data means the same samples only in the same order of the same set: a sentence for each
 // key that has changed since, or for samples that have.
-std::vector<std::string> changes_of_data(const CheckpointMeta& meta, const Config& config,
-                                         const std::string& data_fingerprint);
+std::vector<std::string> changes_of_data(const CheckpointMeta& meta, std::span<const ConfigChange> changes,
+                                         const Config& config, const std::string& data_fingerprint);
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -60,8 +61,16 @@ RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirecto
   }
 }
 
-void RunDirectory::write_config(const Config& config) const {
-  write_atomically(path_ / "config.yaml", to_yaml(config));
+void RunDirectory::write_config(const Config& config, const std::string& changed) const {
+  const fs::path path = path_ / "config.yaml";
+  std::string history;  // of changes at earlier resumes
+  if (fs::exists(path)) {
+    std::istringstream lines(read_text(path));
+    for (std::string line; std::getline(lines, line) && line.starts_with("#");) history += line + "\n";
+  }
+  const std::string line = changed.empty() ? "" : fmt::format("# {}\n", changed);
+  if (!history.ends_with(line)) history += line;  // once, however often it was killed before its next save
+  write_atomically(path, history + to_yaml(config));
 }
 
 void RunDirectory::write_plan(const CompiledStep& step) const {

@@ -43,7 +43,8 @@ class RunDirectory {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   const std::filesystem::path& moved_to() const { return moved_to_; }  // empty if nothing was moved
 
-  void write_config(const Config& config) const;
+  // With a comment for each time that a resume has changed it; `changed` is this one's, or empty.
+  void write_config(const Config& config, const std::string& changed) const;
   void write_plan(const CompiledStep& step) const;
 
  private:

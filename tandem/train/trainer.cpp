@@ -11,12 +11,14 @@
 #include "tandem/base/system.h"
 #include "tandem/base/units.h"
 #include "tandem/checkpoint/layout.h"
+#include "tandem/checkpoint/reader.h"
 #include "tandem/checkpoint/writer.h"
 #include "tandem/compile/recompute.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/data/fingerprint.h"
 #include "tandem/metrics/summary.h"
 #include "tandem/train/checkpoint_meta.h"
+#include "tandem/train/config_changes.h"
 #include "tandem/train/device_figures.h"
 #include "tandem/train/device_threads.h"
 #include "tandem/train/evaluate.h"
@@ -83,7 +85,7 @@ class Trainer {
     }
     if (world_.leads()) {
       directory_.write_plan(session_.step());
-      directory_.write_config(config_);  // last: a config without a plan is not a run's
+      directory_.write_config(config_, changed_);  // last: a config without a plan is not a run's
     }
     journal_.begin_steps(resumed, figures_.columns());
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
@@ -145,13 +147,16 @@ class Trainer {
   Latest restore_state() {
     if (world_.leads()) lock_.take(options_.run_dir);
     session_.initialize(static_cast<uint64_t>(config_.train.seed));
+    Latest found;
     switch (options_.resume.kind) {
       case ResumeFrom::Kind::None: break;
-      case ResumeFrom::Kind::Path: return {restore(session_, options_.resume.path), {}};
+      case ResumeFrom::Kind::Path: found = {restore(session_, options_.resume.path), {}}; break;
       case ResumeFrom::Kind::Latest:
-        return restore_latest(session_, options_.run_dir / "checkpoints", world_);
+        found = restore_latest(session_, options_.run_dir / "checkpoints", world_);
+        break;
     }
-    return {};
+    if (found.manifest) require_resumable(*found.manifest, config_);  // it may be an older one
+    return found;
   }
 
   // Rank 0 makes it when every rank has read what it needs from an earlier one.
@@ -188,13 +193,28 @@ class Trainer {
     const Manifest& manifest = *restored_.manifest;
     last_ = restore_meta(manifest.meta, runner_, loader_);
     tokens_ = last_.tokens;
-    for (const std::string& change : changes_of_data(manifest.meta, config_, data_fingerprint_)) {
+    const std::vector<ConfigChange> changes = config_changes(manifest.meta, config_);
+    for (const std::string& change : changes_of_data(manifest.meta, changes, config_, data_fingerprint_)) {
       journal_.message("warning: " + change);
       journal_.event("warning", change);
     }
     journal_.event("resume", fmt::format("from step {}", last_.step),
                    {{"step", last_.step}, {"checkpoint", manifest.directory.string()}});
+    tell_changes(changes);
     return last_.step;
+  }
+
+  void tell_changes(const std::vector<ConfigChange>& changes) {
+    if (changes.empty()) return;
+    nlohmann::json fields = {{"step", last_.step}};
+    std::string list;
+    for (const ConfigChange& change : changes) {
+      fields["changes"][std::string(change.key)] = {{"before", change.before}, {"after", change.after}};
+      list += (list.empty() ? "" : ", ") + change.text();
+    }
+    changed_ = fmt::format("changed after step {}: {}", last_.step, list);
+    journal_.message(changed_);
+    journal_.event("changed", changed_, fields);
   }
 
   void announce(int64_t resumed) {
@@ -389,6 +409,7 @@ class Trainer {
   RunDirectory directory_;
   Journal journal_;
 
+  std::string changed_;  // keys of the config since the checkpoint; empty where none have
   StepRecord last_;
   int64_t tokens_ = 0;
   double step_s_ = 0, first_step_s_ = 0, train_s_ = 0, peak_flops_ = 0;
@@ -396,12 +417,24 @@ class Trainer {
   int64_t skipped_ = 0;  // steps in a row without finite gradients, where nothing scales the loss
 };
 
+// Before anything is compiled: whether there is a run to go on with, and with this config.
+void check_resume(const Config& config, const TrainOptions& options) {
+  switch (options.resume.kind) {
+    case ResumeFrom::Kind::None: return;
+    case ResumeFrom::Kind::Path: return require_resumable(read_manifest(options.resume.path), config);
+    case ResumeFrom::Kind::Latest: break;
+  }
+  const Latest newest = find_latest(options.run_dir / "checkpoints", Check::Sizes);
+  if (newest.manifest) require_resumable(*newest.manifest, config);
+}
+
 }  // namespace
 
 ExitCode train(const Config& config, const Backend& backend, const TrainOptions& options) {
   const InterruptListener interrupt;  // first: a signal while the step is compiled counts too
   const auto train_in = [&](const World& world) {
     try {
+      check_resume(config, options);
       return Trainer(config, backend, options, world, interrupt).run();
     } catch (const Interruption&) {
       throw;  // all ranks know

@@ -1,0 +1,173 @@
+#include "tandem/train/config_changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tandem/base/error.h"
+#include "tandem/config/keys.h"
+
+namespace tandem {
+namespace {
+
+using enum Changeable;
+
+constexpr KeyRule kRules[] = {
+    {"name", Freely},
+    {"device", Freely},
+    {"threads", Freely},
+
+    {"model.family", Never},
+    {"model.from", Never},
+    {"model.layers", Never},
+    {"model.width", Never},
+    {"model.heads", Never},
+    {"model.kv_heads", Never},
+    {"model.context", Reordered},  // where positions have no weights of their own
+    {"model.vocab", Never},
+    {"model.ffn", Never},
+    {"model.rope_theta", Never},
+    {"model.norm_eps", Never},
+    {"model.tied", Never},
+    {"model.qkv_bias", Never},
+    {"model.image_size", Never},
+    {"model.channels", Never},
+    {"model.classes", Never},
+    {"model.blocks", Never},
+    {"model.norm", Never},    // but between batch and sync
+    {"model.groups", Never},  // where there are any
+
+    {"data.train", Reordered},
+    {"data.eval", Freely},
+    {"data.tokenizer", Never},
+    {"data.workers", Freely},
+    {"data.prefetch", Freely},
+    {"data.eval_samples", Freely},
+
+    {"train.steps", Freely},
+    {"train.batch", Freely},
+    {"train.micro_batch", Freely},
+    {"train.optimizer", NotResumed},
+    {"train.lr", Freely},
+    {"train.min_lr", Freely},
+    {"train.schedule", Freely},
+    {"train.warmup", Freely},
+    {"train.beta1", Freely},
+    {"train.beta2", Freely},
+    {"train.eps", Freely},
+    {"train.momentum", Freely},
+    {"train.weight_decay", Freely},
+    {"train.clip", Freely},
+    {"train.seed", Reordered},
+    {"train.eval_every", Freely},
+    {"train.loss_scale", Freely},
+    {"train.loss_scale_window", Freely},
+
+    {"parallel.strategy", Freely},
+    {"parallel.data", Freely},
+    {"parallel.tensor", Freely},
+    {"parallel.pipeline", Freely},
+    {"parallel.schedule", Freely},
+    {"parallel.chunks", Freely},
+    {"parallel.sync", Freely},
+    {"parallel.reduce", Freely},
+    {"parallel.partial", Freely},
+    {"parallel.timeout", Freely},
+
+    {"precision", Freely},
+
+    {"memory.recompute", Freely},
+    {"memory.gradients", Freely},
+    {"memory.gelu", Freely},
+    {"memory.offload", Freely},
+    {"memory.limit", Freely},
+    {"memory.scratch", Freely},
+
+    {"checkpoint.every", Freely},
+    {"checkpoint.keep", Freely},
+    {"checkpoint.async", Freely},
+
+    {"log.csv", Freely},
+    {"log.jsonl", Freely},
+    {"log.tensorboard", Freely},
+    {"log.wandb", Freely},
+    {"log.prometheus", Freely},
+};
+
+// A few keys mean something in some models only.
+Changeable in_model(const KeyRule& rule, const ModelConfig& model, const nlohmann::json& before) {
+  if (rule.key == "model.context" && model.family == Family::Gpt2)
+    return Never;  // a weight for each position
+  if (rule.key == "model.norm" && model.norm != ImageNorm::Group && before != "group") return Freely;
+  if (rule.key == "model.groups" && model.norm != ImageNorm::Group) return Freely;
+  return rule.changeable;
+}
+
+const nlohmann::json* value_at(const nlohmann::json& config, std::string_view key) {
+  const size_t dot = key.find('.');
+  const nlohmann::json* at = &config;
+  if (dot != std::string_view::npos) {
+    const auto section = config.find(std::string(key.substr(0, dot)));
+    if (section == config.end() || !section->is_object()) return nullptr;
+    at = &*section;
+    key.remove_prefix(dot + 1);
+  }
+  const auto found = at->find(std::string(key));
+  return found == at->end() ? nullptr : &*found;
+}
+
+// On one line, and without quotes where none are needed.
+std::string value_text(const nlohmann::json& value) {
+  const std::string quoted = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (!value.is_string() || quoted.size() == 2) return quoted;
+  const std::string& text = value.get_ref<const std::string&>();
+  return text.size() + 2 == quoted.size() ? text : quoted;
+}
+
+void refuse(const Manifest& manifest, const Config& config, Changeable least, std::string_view instead) {
+  std::vector<ConfigChange> bad = config_changes(manifest.meta, config);
+  std::erase_if(bad, [&](const ConfigChange& change) { return change.changeable > least; });
+  if (bad.empty()) return;
+  const ConfigChange& first = bad.front();
+  std::string others;
+  for (size_t i = 1; i < bad.size(); ++i) others += fmt::format("{}{}", i == 1 ? "" : ", ", bad[i].key);
+  throw DataError("{}: is {}, but {} was trained with {}: {}{}; {}", first.key, value_text(first.after),
+                  manifest.directory.string(), value_text(first.before),
+                  first.changeable == Never ? "it is of another model" : "it has another optimizer's state",
+                  others.empty() ? "" : fmt::format(" (and {})", others),
+                  fmt::format(fmt::runtime(instead), first.key, value_text(first.before)));
+}
+
+}  // namespace
+
+std::span<const KeyRule> key_rules() { return kRules; }
+
+std::string ConfigChange::text() const {
+  return fmt::format("{} {} -> {}", key, value_text(before), value_text(after));
+}
+
+std::vector<ConfigChange> config_changes(const CheckpointMeta& meta, const Config& config) {
+  std::vector<ConfigChange> changes;
+  for (const Key& key : keys()) {
+    const nlohmann::json* before = value_at(meta.config, key.path);
+    if (before == nullptr || !applies(key, config.model.family)) continue;
+    const nlohmann::json after = key.read(config);
+    if (*before == after) continue;
+    const auto* rule = std::find_if(std::begin(kRules), std::end(kRules),
+                                    [&](const KeyRule& r) { return r.key == key.path; });
+    TANDEM_CHECK(rule != std::end(kRules), "{}: whether it may change is not said", key.path);
+    changes.push_back({rule->key, in_model(*rule, config.model, *before), *before, after});
+  }
+  return changes;
+}
+
+void require_resumable(const Manifest& manifest, const Config& config) {
+  refuse(manifest, config, NotResumed,
+         "set {0}={1} to go on, or start anew with another --run-dir or --resume-from-checkpoint none");
+}
+
+void require_same_function(const Manifest& manifest, const Config& config) {
+  refuse(manifest, config, Never, "leave out --set {0}");
+}
+
+}  // namespace tandem
