@@ -38,6 +38,11 @@ std::string format_count(double count) {
   return fmt::format("{:.{}f}{}", value, decimals, kUnits[unit]);
 }
 
+std::string count_of(int64_t count, std::string_view noun) {
+  const std::string_view ending = count == 1 ? "" : noun.ends_with("s") ? "es" : "s";
+  return fmt::format("{} {}{}", count, noun, ending);
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "-";
   if (seconds < 9.995) return fmt::format("{:.2f} s", seconds);

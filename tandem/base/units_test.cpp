@@ -15,6 +15,14 @@ TEST(Units, BytesUseBinaryPrefixesAndNeverShowFourDigits) {
   EXPECT_EQ(format_bytes(int64_t{80} << 30), "80.0 GiB");
 }
 
+TEST(Units, OneOfAThingIsNotManyOfIt) {
+  EXPECT_EQ(count_of(1, "thread"), "1 thread");
+  EXPECT_EQ(count_of(0, "thread"), "0 threads");
+  EXPECT_EQ(count_of(2, "data rank"), "2 data ranks");
+  EXPECT_EQ(count_of(1, "pass"), "1 pass");
+  EXPECT_EQ(count_of(8, "pass"), "8 passes");
+}
+
 TEST(Units, CountsKeepThreeDigits) {
   EXPECT_EQ(format_count(950), "950");
   EXPECT_EQ(format_count(999.7), "1.00k");
