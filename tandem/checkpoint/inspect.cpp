@@ -6,14 +6,13 @@
 #include <iterator>
 
 #include "tandem/base/units.h"
+#include "tandem/checkpoint/bands.h"
 #include "tandem/checkpoint/boxes.h"
 #include "tandem/checkpoint/read_boxes.h"
 #include "tandem/checkpoint/running_digest.h"
 
 namespace tandem {
 namespace {
-
-constexpr int64_t kBandBytes = int64_t{8} << 20;  // read at a time
 
 bool same_shards(const TensorEntry& a, const TensorEntry& b) {
   return std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
@@ -28,7 +27,7 @@ std::string difference(const Manifest& a, const TensorEntry& mine, const Manifes
   if (mine.dtype != other->dtype)
     return fmt::format("dtype: {} and {}", dtype_name(mine.dtype), dtype_name(other->dtype));
   if (a.digest_block == b.digest_block && same_shards(mine, *other)) return {};
-  return tensor_digest(a, mine, pool) == tensor_digest(b, *other, pool) ? "" : "values";
+  return std::string(tensor_digest(a, mine, pool) == tensor_digest(b, *other, pool) ? "" : kOtherValues);
 }
 
 }  // namespace
@@ -46,9 +45,10 @@ std::string describe_checkpoint(const Manifest& manifest, bool tensors) {
   line("saved", fmt::format("{} on {} ({})", manifest.time, manifest.hostname, manifest.hardware));
   line("mesh",
        fmt::format("data {}, tensor {}, pipeline {}", meta.mesh.data, meta.mesh.tensor, meta.mesh.pipeline));
-  line("size", fmt::format("{} in {} tensors, {} file{}, {} shards", format_bytes(manifest.total_bytes()),
-                           manifest.tensors.size(), manifest.files.size(),
-                           manifest.files.size() == 1 ? "" : "s", manifest.num_shards()));
+  line("size",
+       fmt::format("{} in {}, {}, {}", format_bytes(manifest.total_bytes()),
+                   count_of(std::ssize(manifest.tensors), "tensor"),
+                   count_of(std::ssize(manifest.files), "file"), count_of(manifest.num_shards(), "shard")));
   for (const auto& [key, value] : meta.metrics.items()) line(key, value.dump());
   if (!tensors || manifest.tensors.empty()) return text;
 
@@ -79,21 +79,14 @@ std::string describe_checkpoint(const Manifest& manifest, bool tensors) {
 std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, ThreadPool* pool) {
   const bool same_kind = manifest.digest_block == kDigestBlock || tensor.bytes() <= kDigestBlock;
   if (!tensor.digest.empty() && same_kind) return tensor.digest;
-  const Box whole = whole_box(tensor.shape);
-  const int64_t elem = dtype_bytes(tensor.dtype);
-  // Without blocks each look at a shard reads all of it, so there is only one look.
-  const int64_t most = manifest.digest_block > 0 ? kBandBytes / elem : std::max<int64_t>(1, whole.elems());
-  const int64_t cols = std::min(most, whole.cols());
-  const int64_t rows = cols < whole.cols() ? 1 : std::max<int64_t>(1, most / std::max<int64_t>(1, cols));
-  std::vector<std::byte> band(static_cast<size_t>(std::min(rows, whole.rows()) * cols * elem));
+  const auto elem = static_cast<size_t>(dtype_bytes(tensor.dtype));
+  std::vector<std::byte> band;
   BlockDigests digests;
-  for (int64_t row = 0; row < whole.row_end; row += rows) {
-    for (int64_t col = 0; col < whole.col_end; col += cols) {
-      const Box box{row, std::min(row + rows, whole.row_end), col, std::min(col + cols, whole.col_end)};
-      const BoxRead read{&tensor, box, std::span(band).first(static_cast<size_t>(box.elems() * elem))};
-      read_boxes(manifest, {&read, 1}, pool);
-      digests.add(read.dst);
-    }
+  for (const Box& box : bands_of(tensor, manifest.digest_block > 0)) {
+    band.resize(static_cast<size_t>(box.elems()) * elem);
+    const BoxRead read{&tensor, box, band};
+    read_boxes(manifest, {&read, 1}, pool);
+    digests.add(read.dst);
   }
   return combine_digests(digests.finish());
 }

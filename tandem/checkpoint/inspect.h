@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/checkpoint/manifest.h"
@@ -21,8 +22,9 @@ std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, T
 
 struct Difference {
   std::string tensor;
-  std::string what;  // "only in the first", "shape: [2] and [3]", "values"; empty when there is none
+  std::string what;  // "only in the first", "shape: [2] and [3]", kOtherValues; empty when there is none
 };
+inline constexpr std::string_view kOtherValues = "values";
 
 // Every tensor of the two, a's order first; equal means bit for bit. Reads data only of tensors that are cut
 // differently in the two and were whole on no rank.
