@@ -36,4 +36,21 @@ ExitCode run_device_threads(const Config& config, const std::function<ExitCode(c
   return result;
 }
 
+ExitCode run_in_world(const Config& config, const std::function<ExitCode(const World&)>& rank,
+                      const std::function<void()>& while_waiting) {
+  const auto run = [&](const World& world) {
+    try {
+      return rank(world);
+    } catch (const Interruption&) {
+      throw;  // all ranks know
+    } catch (const std::exception& error) {
+      world.abort(error.what());
+      throw;
+    }
+  };
+  if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && read_world().world_size == 1)
+    return run_device_threads(config, run);
+  return run(join_world(config, while_waiting));
+}
+
 }  // namespace tandem

@@ -220,10 +220,10 @@ class Trainer {
   void announce(int64_t resumed) {
     const CompiledStep& step = session_.step();
     const std::string what =
-        fmt::format("{} parameters, {}, recompute {}, {} planned, {} threads, {}",
+        fmt::format("{} parameters, {}, recompute {}, {} planned, {}, {}",
                     format_count(static_cast<double>(step.num_params)), name_of(config_.precision),
                     recompute_name(step.recompute), format_bytes(total_bytes(step.sizes)),
-                    session_.pool().num_threads(), backend_.description);
+                    count_of(session_.pool().num_threads(), "thread"), backend_.description);
     journal_.message(fmt::format("{}: {}", directory_.path().string(), what));
     if (const MeshShape& mesh = world_.at().shape; mesh.world() > 1) {
       journal_.message(fmt::format("{} ranks: data {} ({}), tensor {}, pipeline {}; the plan is rank 0's",
@@ -433,21 +433,12 @@ void check_resume(const Config& config, const TrainOptions& options) {
 ExitCode train(const Config& config, const Backend& backend, const TrainOptions& options) {
   const InterruptListener interrupt;  // first: a signal while the step is compiled counts too
   const auto train_in = [&](const World& world) {
-    try {
-      check_resume(config, options);
-      return Trainer(config, backend, options, world, interrupt).run();
-    } catch (const Interruption&) {
-      throw;  // all ranks know
-    } catch (const std::exception& error) {
-      world.abort(error.what());  // so that the other ranks do not wait for this one
-      throw;
-    }
+    check_resume(config, options);
+    return Trainer(config, backend, options, world, interrupt).run();
   };
-  if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && read_world().world_size == 1)
-    return run_device_threads(config, train_in);
-  return train_in(join_world(config, [&] {
+  return run_in_world(config, train_in, [&] {
     if (interrupt.signal() != 0) throw Interruption("interrupted before all ranks had come; nothing is lost");
-  }));
+  });
 }
 
 }  // namespace tandem

@@ -88,8 +88,9 @@ World join_world(const Config& config, const std::function<void()>& while_waitin
   const MeshShape shape = mesh_shape(config);
   if (config.parallel.strategy == Strategy::Dp && shape.world() > 1) {
     throw ConfigError(
-        "parallel.strategy: dp is threads of one process, which only tandem train starts, without a "
-        "launcher; use parallel.strategy=ddp");
+        "parallel.strategy: dp is threads of one process, which start without a launcher; leave tandem "
+        "launch "
+        "away, or use parallel.strategy=ddp");
   }
   if (info.world_size != shape.world()) {
     const std::string mesh = fmt::format("parallel: data {} x tensor {} x pipeline {} needs {} ranks",
