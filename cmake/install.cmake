@@ -3,11 +3,11 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(layers base config ir models compile comm runtime kernels_cpu kernels_cuda data checkpoint metrics train)
+set(layers base config ir models compile comm runtime kernels_cpu kernels_cuda data checkpoint metrics train launch cli)
 add_library(tandem_library INTERFACE)
 set_target_properties(tandem_library PROPERTIES EXPORT_NAME tandem)
 list(TRANSFORM layers PREPEND tandem_ OUTPUT_VARIABLE layer_targets)
-target_link_libraries(tandem_library INTERFACE tandem_train tandem_kernels_cpu tandem_kernels_cuda)
+target_link_libraries(tandem_library INTERFACE tandem_cli tandem_train tandem_kernels_cpu tandem_kernels_cuda)
 
 install(TARGETS tandem_library ${layer_targets} EXPORT tandemTargets)
 install(TARGETS tandem)
@@ -16,6 +16,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/tandem DESTINATION ${CMAKE_INSTALL_INCLU
   # for tests only
   PATTERN "*_test.h" EXCLUDE PATTERN "*_check.h" EXCLUDE PATTERN "rejection.h" EXCLUDE PATTERN "example_state.h" EXCLUDE
   PATTERN "scratch_directory.h" EXCLUDE PATTERN "fresh_directory.h" EXCLUDE PATTERN "ref_kernel_run.h" EXCLUDE)
+install(FILES ${PROJECT_SOURCE_DIR}/tandem/cli/command_line.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem/cli)
 install(EXPORT tandemTargets NAMESPACE tandem:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tandemConfig.cmake.in
   ${PROJECT_BINARY_DIR}/tandemConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)

@@ -1,14 +1,10 @@
 // A small language model that is in no library: parallel attention and feed-forward halves (as in GPT-J),
-// RMSNorm, and one norm a block. Everything else (gradients, precision, recomputation, the memory plan,
-// checkpoints, resuming, metrics) comes with it:
+// RMSNorm, and one norm a block. Everything else comes with it: gradients, precision, recomputation, the
+// memory plan, ranks, checkpoints, resuming, metrics, and the commands of `tandem`:
 //
-//   own_model examples/own_model/config.yaml
-#include <chrono>
-#include <cstdio>
-
-#include "tandem/config/load.h"
-#include "tandem/kernels/cpu/backend.h"
-#include "tandem/train/trainer.h"
+//   own_model train examples/own_model/config.yaml
+//   own_model --help
+#include "tandem/cli/command_line.h"
 
 static void parallel_gpt(tandem::Builder& b, const tandem::ModelConfig& c) {
   tandem::Value x = b.embedding(c.vocab, c.width, /*positions=*/true);
@@ -23,18 +19,6 @@ static void parallel_gpt(tandem::Builder& b, const tandem::ModelConfig& c) {
   b.cross_entropy(b.linear(b.rms_norm(x, "norm"), c.vocab, "head", {.bias = false}));
 }
 
-int main(int argc, char** argv) try {
-  const tandem::Config config = tandem::load_config(argc > 1 ? argv[1] : "config.yaml").config;
-  tandem::TrainOptions options;
-  options.run_dir = "runs/" + config.name;
-  options.model = tandem::own_model(parallel_gpt);
-  options.start_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  return static_cast<int>(tandem::train(config, tandem::cpu::make_backend(), options));
-} catch (const tandem::Error& error) {
-  std::fprintf(stderr, "own_model: error: %s\n", error.what());
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "own_model: %s\n", error.what());
-  return 1;
+int main(int argc, char** argv) {
+  return tandem::run_command_line(argc, argv, tandem::own_model(parallel_gpt));
 }

@@ -8,6 +8,7 @@
 #include "tandem/base/units.h"
 #include "tandem/cli/command.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/train/device_threads.h"
 #include "tandem/train/run_session.h"
 
 namespace tandem::cli {
@@ -57,15 +58,114 @@ std::string memory_text(const Session& session) {
                      format_bytes(session.library_bytes()));
 }
 
+struct Flags {
+  ConfigFlags config;
+  int64_t steps = 10;
+  int64_t warmup = 2;
+  bool json = false;
+};
+
+struct Bench {
+  const Flags& flags;
+  const Config& config;
+  const Backend& backend;
+  const BuildModel& model;
+  double start_s;  // of the process
+};
+
+// One rank's part. Rank 0 tells, or with --json every rank.
+ExitCode run_bench(const Bench& bench, const World& world) {
+  const Config& config = bench.config;
+  RunSession run(config, bench.backend, bench.model, world);
+  run.session().initialize(static_cast<uint64_t>(config.train.seed));
+  const int threads = run.session().pool().num_threads();
+  const DType storage = precision_policy(config.precision).storage;
+  std::vector<double> seconds, peaks;
+  double first_s = 0, overhead_s = 0, loss = 0;
+  int64_t targets = 0;
+  nlohmann::json sent_before;
+  for (int64_t i = 0; i < bench.flags.warmup + bench.flags.steps; ++i) {
+    if (i + 1 == bench.flags.warmup + bench.flags.steps) sent_before = counted_sent(world);
+    world.barrier("benchmark");  // rank 0 has measured the peak meanwhile
+    const double start = now_s();
+    const StepResult result = run.runner().run(i + 1);
+    const double spent = now_s() - start;
+    if (i == 0) {
+      first_s = now_s() - bench.start_s;
+      overhead_s = first_s - spent;
+    }
+    if (i < bench.flags.warmup) continue;
+    seconds.push_back(spent);
+    targets = result.targets;
+    loss = result.loss;
+    // The peak of a CPU drifts with the machine. A GPU's is measured at the end: between steps it would
+    // only heat it.
+    const bool at_end = !run.session().shares_memory();
+    const bool last = i + 1 == bench.flags.warmup + bench.flags.steps;
+    if (world.leads() && (at_end ? last : peaks.size() < 5))
+      peaks.push_back(bench.backend.peak_flops(storage, threads));
+  }
+  nlohmann::json sent = counted_sent(world);
+  for (const auto& [axis, before] : sent_before.items())
+    sent[axis] = sent[axis].get<int64_t>() - before.get<int64_t>();
+  world.barrier("end of the benchmark");
+  if (!world.leads() && !bench.flags.json) return ExitCode::Done;
+  const double step_s = median(seconds);
+  const double peak =
+      peaks.empty() ? 0 : world.size() * *std::max_element(peaks.begin(), peaks.end());  // of all ranks
+  const double flops = static_cast<double>(run.session().step().model_flops) *
+                       static_cast<double>(config.accumulation() * config.parallel.data);
+  nlohmann::json planned, allocated;
+  for (int i = 0; i < kNumArenas; ++i) {
+    const auto arena = static_cast<Arena>(i);
+    planned[std::string(arena_name(arena))] = run.session().step().sizes[static_cast<size_t>(i)];
+    allocated[std::string(arena_name(arena))] = run.session().allocated_bytes(arena);
+  }
+  const nlohmann::json row = {{"workload", config.name},
+                              {"rank", world.at().rank()},
+                              {"world_size", world.size()},
+                              {"strategy", name_of(config.parallel.strategy)},
+                              {"planned_sent", planned_sent(run.session().step(), config.accumulation())},
+                              {"sent", sent},
+                              {"communicator_bytes", communicator_bytes(world)},
+                              {"precision", name_of(config.precision)},
+                              {"threads", threads},
+                              {"isa", bench.backend.description},
+                              {"tokens_per_s", static_cast<double>(targets) / step_s},
+                              {"step_ms", step_s * 1e3},
+                              {"fastest_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
+                              {"model_gflops", flops / step_s / 1e9},
+                              {"peak_gflops", peak / 1e9},
+                              {"fraction_of_peak", peak > 0 ? flops / step_s / peak : 0.0},
+                              {"first_step_s", first_s},
+                              {"start_overhead_s", overhead_s},
+                              {"loss", loss},
+                              {"planned_bytes", total_bytes(run.session().step().sizes)},
+                              {"planned", planned},
+                              {"allocated", allocated},
+                              {"library_bytes", run.session().library_bytes()},
+                              {"idle_rss_bytes", run.idle_rss_bytes()},
+                              {"peak_rss_bytes", peak_rss_bytes()},
+                              {"hardware", hardware_description()}};
+  if (bench.flags.json) {
+    std::printf("%s\n", row.dump().c_str());
+    return ExitCode::Done;
+  }
+  std::printf(
+      "%s\n",
+      fmt::format("{}: {} {}/s, {:.1f} ms a step (median of {}), {:.1f} of {:.1f} GFLOP/s = {:.3f} of peak, "
+                  "start-up {:.2f} s, {}",
+                  config.name, format_count(static_cast<double>(targets) / step_s),
+                  config.model.is_language_model() ? "tokens" : "images", step_s * 1e3, seconds.size(),
+                  flops / step_s / 1e9, peak / 1e9, flops / step_s / peak, overhead_s,
+                  memory_text(run.session()))
+          .c_str());
+  return ExitCode::Done;
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  struct Flags {
-    ConfigFlags config;
-    int64_t steps = 10;
-    int64_t warmup = 2;
-    bool json = false;
-  };
   CLI::App* command = add_command(app, "bench", "measure full training steps against the machine's own peak",
                                   "tandem bench configs/cpu-gpt.yaml --steps 20 --json");
   auto flags = std::make_shared<Flags>();
@@ -77,91 +177,8 @@ void add_bench(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
-      const World world = join_world(config);
-      RunSession run(config, backend, build_model, world);
-      run.session().initialize(static_cast<uint64_t>(config.train.seed));
-      const int threads = run.session().pool().num_threads();
-      const DType storage = precision_policy(config.precision).storage;
-      std::vector<double> seconds, peaks;
-      double first_s = 0, overhead_s = 0, loss = 0;
-      int64_t targets = 0;
-      nlohmann::json sent_before;
-      for (int64_t i = 0; i < flags->warmup + flags->steps; ++i) {
-        if (i + 1 == flags->warmup + flags->steps) sent_before = counted_sent(world);
-        world.barrier("benchmark");  // rank 0 has measured the peak meanwhile
-        const double start = now_s();
-        const StepResult result = run.runner().run(i + 1);
-        const double spent = now_s() - start;
-        if (i == 0) {
-          first_s = now_s() - action.start_s;
-          overhead_s = first_s - spent;
-        }
-        if (i < flags->warmup) continue;
-        seconds.push_back(spent);
-        targets = result.targets;
-        loss = result.loss;
-        // The peak of a CPU drifts with the machine. A GPU's is measured at the end: between steps it would
-        // only heat it.
-        const bool at_end = !run.session().shares_memory();
-        const bool last = i + 1 == flags->warmup + flags->steps;
-        if (world.leads() && (at_end ? last : peaks.size() < 5))
-          peaks.push_back(backend.peak_flops(storage, threads));
-      }
-      nlohmann::json sent = counted_sent(world);
-      for (const auto& [axis, before] : sent_before.items())
-        sent[axis] = sent[axis].get<int64_t>() - before.get<int64_t>();
-      world.barrier("end of the benchmark");
-      if (!world.leads() && !flags->json) return ExitCode::Done;
-      const double step_s = median(seconds);
-      const double peak =
-          peaks.empty() ? 0 : world.size() * *std::max_element(peaks.begin(), peaks.end());  // of all ranks
-      const double flops = static_cast<double>(run.session().step().model_flops) *
-                           static_cast<double>(config.accumulation() * config.parallel.data);
-      nlohmann::json planned, allocated;
-      for (int i = 0; i < kNumArenas; ++i) {
-        const auto arena = static_cast<Arena>(i);
-        planned[std::string(arena_name(arena))] = run.session().step().sizes[static_cast<size_t>(i)];
-        allocated[std::string(arena_name(arena))] = run.session().allocated_bytes(arena);
-      }
-      const nlohmann::json row = {{"workload", config.name},
-                                  {"rank", world.at().rank()},
-                                  {"world_size", world.size()},
-                                  {"strategy", name_of(config.parallel.strategy)},
-                                  {"planned_sent", planned_sent(run.session().step(), config.accumulation())},
-                                  {"sent", sent},
-                                  {"communicator_bytes", communicator_bytes(world)},
-                                  {"precision", name_of(config.precision)},
-                                  {"threads", threads},
-                                  {"isa", backend.description},
-                                  {"tokens_per_s", static_cast<double>(targets) / step_s},
-                                  {"step_ms", step_s * 1e3},
-                                  {"fastest_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
-                                  {"model_gflops", flops / step_s / 1e9},
-                                  {"peak_gflops", peak / 1e9},
-                                  {"fraction_of_peak", peak > 0 ? flops / step_s / peak : 0.0},
-                                  {"first_step_s", first_s},
-                                  {"start_overhead_s", overhead_s},
-                                  {"loss", loss},
-                                  {"planned_bytes", total_bytes(run.session().step().sizes)},
-                                  {"planned", planned},
-                                  {"allocated", allocated},
-                                  {"library_bytes", run.session().library_bytes()},
-                                  {"idle_rss_bytes", run.idle_rss_bytes()},
-                                  {"peak_rss_bytes", peak_rss_bytes()},
-                                  {"hardware", hardware_description()}};
-      if (flags->json) {
-        std::printf("%s\n", row.dump().c_str());
-        return ExitCode::Done;
-      }
-      std::printf(
-          "%s\n",
-          fmt::format(
-              "{}: {} tokens/s, {:.1f} ms a step (median of {}), {:.1f} of {:.1f} GFLOP/s = {:.3f} of peak, "
-              "start-up {:.2f} s, {}",
-              config.name, format_count(static_cast<double>(targets) / step_s), step_s * 1e3, seconds.size(),
-              flops / step_s / 1e9, peak / 1e9, flops / step_s / peak, overhead_s, memory_text(run.session()))
-              .c_str());
-      return ExitCode::Done;
+      const Bench bench{*flags, config, backend, action.model, action.start_s};
+      return run_in_world(config, [&](const World& world) { return run_bench(bench, world); });
     };
   });
 }

@@ -32,11 +32,18 @@ Config checkpoint_config(const Manifest& manifest, const std::vector<std::string
   // 8-bit products are for training: a forward alone is done in the 16 bits that stand beside them, anywhere.
   if (config.precision == Precision::Fp8) config.precision = Precision::Bf16;
   if (sets.empty()) return config;
-  std::vector<Override> overrides;
-  for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
-  config = parse_config(to_yaml(config), source, overrides).config;
+  config = parse_config(to_yaml(config), source, overrides_of(sets)).config;
   require_same_function(manifest, config);
   return config;
+}
+
+void add_checkpoint_to(CLI::App& command, std::string& path) {
+  command.add_option("CHECKPOINT", path, "a checkpoint, or a run directory (its newest)")->required();
+}
+
+void CheckpointFlags::add_to(CLI::App& command) {
+  add_checkpoint_to(command, path);
+  add_sets_to(command, sets, "change one key of the checkpoint's config: --set device=cpu (may be repeated)");
 }
 
 }  // namespace tandem::cli

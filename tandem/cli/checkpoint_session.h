@@ -18,4 +18,15 @@ Manifest find_checkpoint(const std::string& path, BadOnes bad_ones = BadOnes::Sk
 // The config that the checkpoint was made with, with changes.
 Config checkpoint_config(const Manifest& manifest, const std::vector<std::string>& sets);
 
+// CHECKPOINT
+void add_checkpoint_to(CLI::App& command, std::string& path);
+
+// CHECKPOINT [--set key.path=value]...: what evaluate and sample begin with.
+struct CheckpointFlags {
+  std::string path;
+  std::vector<std::string> sets;
+
+  void add_to(CLI::App& command);
+};
+
 }  // namespace tandem::cli

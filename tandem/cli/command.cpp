@@ -12,23 +12,38 @@ namespace tandem::cli {
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& what,
                       const std::string& example) {
   CLI::App* command = app.add_subcommand(name, what);
-  command->footer("Example:\n  " + example);
+  constexpr std::string_view kTandem = "  tandem ";
+  std::string lines = "  " + example;
+  for (size_t at = lines.find(kTandem); at != std::string::npos; at = lines.find(kTandem, at + 1)) {
+    if (at == 0 || lines[at - 1] == '\n')
+      lines.replace(at, kTandem.size(), fmt::format("  {} ", app.get_name()));
+  }
+  command->footer("Example:\n" + lines);
   return command;
 }
 
+void add_sets_to(CLI::App& command, std::vector<std::string>& sets, const std::string& what) {
+  command.add_option("--set", sets, what)->type_name("KEY=VALUE")->expected(1)->take_all();
+}
+
+std::vector<Override> overrides_of(const std::vector<std::string>& sets) {
+  std::vector<Override> overrides;
+  for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
+  return overrides;
+}
+
 void ConfigFlags::add_to(CLI::App& command) {
-  command.add_option("CONFIG", file, "the run's YAML file; `tandem explain CONFIG` shows every key")
+  const std::string program = command.get_parent()->get_name();
+  command
+      .add_option("CONFIG", file,
+                  fmt::format("the run's YAML file; `{} explain CONFIG` shows every key", program))
       ->required();
-  command.add_option("--set", sets, "change one key: --set train.lr=3e-4 (may be repeated)")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_sets_to(command, sets, "change one key: --set train.lr=3e-4 (may be repeated)");
   command.add_option("--device", device, "auto, cpu or cuda")->type_name("NAME");
 }
 
 ResolvedConfig ConfigFlags::load() const {
-  std::vector<Override> overrides;
-  for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
+  std::vector<Override> overrides = overrides_of(sets);
   if (!device.empty()) overrides.push_back({"device=" + device, "--device"});
   return load_config(file, overrides, read_world().world_size);
 }

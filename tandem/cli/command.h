@@ -9,13 +9,15 @@
 
 #include "tandem/base/error.h"
 #include "tandem/config/load.h"
+#include "tandem/models/model.h"
 #include "tandem/runtime/backend.h"
 
 namespace tandem::cli {
 
-// Filled in by the chosen subcommand's callback; main runs it.
+// Filled in by the chosen subcommand's callback; run_command_line runs it.
 struct Action {
   std::function<ExitCode()> run;
+  BuildModel model;                  // what this program trains
   double start_s = 0;                // steady clock at the start of the process
   std::vector<std::string> program;  // of `tandem launch`
 };
@@ -35,6 +37,10 @@ void add_inspect(CLI::App& app, Action& action);
 // how many of argc are left to parse.
 int take_program(int argc, char** argv, Action& action);
 
+// [--set key.path=value]...
+void add_sets_to(CLI::App& command, std::vector<std::string>& sets, const std::string& what);
+std::vector<Override> overrides_of(const std::vector<std::string>& sets);
+
 // CONFIG [--set key.path=value]... [--device auto|cpu|cuda]
 struct ConfigFlags {
   std::string file;
@@ -45,7 +51,8 @@ struct ConfigFlags {
   ResolvedConfig load() const;
 };
 
-// A subcommand with an example at the end of its --help.
+// A subcommand with an example at the end of its --help: a line, or several, that begin with "tandem", which
+// becomes this program's name.
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& what,
                       const std::string& example);
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/units.h"
 #include "tandem/cli/checkpoint_session.h"
 #include "tandem/models/model.h"
 #include "tandem/train/compile_config.h"
@@ -14,28 +15,22 @@ namespace tandem::cli {
 
 void add_evaluate(CLI::App& app, Action& action) {
   struct Flags {
-    std::string checkpoint;
-    std::vector<std::string> sets;
+    CheckpointFlags checkpoint;
     int64_t samples = 0;
     bool json = false;
   };
   CLI::App* command = add_command(app, "evaluate", "held-out loss of a checkpoint",
                                   "tandem evaluate runs/quickstart --set data.eval=my.txt");
   auto flags = std::make_shared<Flags>();
-  command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, or a run directory (its newest)")
-      ->required();
-  command->add_option("--set", flags->sets, "change one key of the checkpoint's config")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  flags->checkpoint.add_to(*command);
   command->add_option("--samples", flags->samples, "how many; the whole set if not given")
       ->check(whole_number(1))
       ->type_name("N");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, &action] {
-    action.run = [flags] {
-      const Manifest manifest = find_checkpoint(flags->checkpoint);
-      const Config config = checkpoint_config(manifest, flags->sets);
+    action.run = [flags, &action] {
+      const Manifest manifest = find_checkpoint(flags->checkpoint.path);
+      const Config config = checkpoint_config(manifest, flags->checkpoint.sets);
       const Backend backend = make_backend(config);
       ThreadPool pool(thread_count(config));
       const std::unique_ptr<Dataset> data = open_run_data(config, Split::Eval);
@@ -44,7 +39,7 @@ void add_evaluate(CLI::App& app, Action& action) {
       CompileOptions options = compile_options(config, backend);
       options.host_bytes = loader_bytes(data->spec(), load);
       CompiledStep step =
-          compile_forward(build_model(config.model, config.train.micro_batch), options, ForwardOutput::Loss);
+          compile_forward(action.model(config.model, config.train.micro_batch), options, ForwardOutput::Loss);
       Session session(std::move(step), backend, pool);
       load_weights(session, manifest);
       Loader loader(*data, load, session.host());
@@ -57,9 +52,10 @@ void add_evaluate(CLI::App& app, Action& action) {
         if (const auto floor = data->loss_floor()) object["loss_floor"] = *floor;
         std::printf("%s\n", object.dump().c_str());
       } else {
-        std::printf("%s\n", fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f} over {} targets",
-                                        manifest.meta.step, result.loss, result.accuracy, result.targets)
-                                .c_str());
+        std::printf("%s\n",
+                    fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f} over {}", manifest.meta.step,
+                                result.loss, result.accuracy, count_of(result.targets, "target"))
+                        .c_str());
         if (const auto floor = data->loss_floor())
           std::printf("%s\n", fmt::format("loss floor of the data: {:.4f}", *floor).c_str());
       }

@@ -3,9 +3,11 @@
 #include <filesystem>
 #include <memory>
 
+#include "tandem/base/units.h"
 #include "tandem/checkpoint/inspect.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/cli/checkpoint_session.h"
+#include "tandem/cli/compare_checkpoints.h"
 #include "tandem/metrics/compare_metrics.h"
 
 namespace tandem::cli {
@@ -22,9 +24,9 @@ bool same_metrics(const std::filesystem::path& run, const std::filesystem::path&
   if (result.differences.size() > kShown)
     std::printf("metrics: and %zu more\n", result.differences.size() - kShown);
   if (result.differences.empty())
-    std::printf("%s\n", fmt::format("equal bit for bit: metrics of {} steps", result.common).c_str());
-  if (result.alone > 0)
-    std::printf("metrics: %lld steps are in one run only\n", static_cast<long long>(result.alone));
+    std::printf("%s\n",
+                fmt::format("equal bit for bit: metrics of {}", count_of(result.common, "step")).c_str());
+  if (result.alone > 0) std::printf("metrics: %s in one run only\n", count_of(result.alone, "step").c_str());
   return result.differences.empty();
 }
 
@@ -36,18 +38,19 @@ void add_inspect(CLI::App& app, Action& action) {
     std::string other;
     bool tensors = false;
     bool verify = false;
+    bool all = false;
   };
   CLI::App* command =
       add_command(app, "inspect", "what a checkpoint holds, whether it is intact, and how two differ",
                   "tandem inspect runs/quickstart --compare runs/other/checkpoints/step-00000300");
   auto flags = std::make_shared<Flags>();
-  command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, or a run directory (its newest)")
-      ->required();
+  add_checkpoint_to(*command, flags->checkpoint);
   command
       ->add_option(
           "--compare", flags->other,
-          "another one: list the tensors that differ, and of run directories the steps; exit 1 if any")
+          "another one: the tensors that differ most, and of run directories the steps; exit 1 if any")
       ->type_name("CHECKPOINT");
+  command->add_flag("--all", flags->all, "with --compare: every tensor that differs, not ten of them");
   command->add_flag("--tensors", flags->tensors, "list every tensor");
   command->add_flag("--verify", flags->verify, "read every byte and check it against the digests");
   command->callback([flags, &action] {
@@ -64,13 +67,9 @@ void add_inspect(CLI::App& app, Action& action) {
         return ExitCode::Done;
       }
       const Manifest other = find_checkpoint(flags->other);
-      const std::vector<Difference> differences = compare(manifest, other);
-      for (const Difference& item : differences)
-        std::printf("%s: %s\n", item.tensor.c_str(), item.what.c_str());
-      if (differences.empty())
-        std::printf("%s\n", fmt::format("equal bit for bit: {} tensors", manifest.tensors.size()).c_str());
+      const bool same_tensors = compare_checkpoints(manifest, other, flags->all);
       const bool same_history = same_metrics(flags->checkpoint, flags->other);
-      return differences.empty() && same_history ? ExitCode::Done : ExitCode::Failed;
+      return same_tensors && same_history ? ExitCode::Done : ExitCode::Failed;
     };
   });
 }

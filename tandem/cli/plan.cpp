@@ -71,8 +71,8 @@ void print_table(const Config& config, const Backend& backend, const std::vector
                  const std::map<std::string, double>& times, int threads) {
   const CompiledStep& step = ranks[0];
   const MeshShape& mesh = step.position.shape;
-  print_line(fmt::format("{} parameters, {} threads, recompute {}, for {}",
-                         format_count(static_cast<double>(step.num_params)), threads,
+  print_line(fmt::format("{} parameters, {}, recompute {}, for {}",
+                         format_count(static_cast<double>(step.num_params)), count_of(threads, "thread"),
                          recompute_name(step.recompute), backend.description));
   if (config.precision == Precision::Fp8)
     print_line(fmt::format("{} matrices in 8 bits", matrices_in_fp8(step)));
@@ -84,9 +84,10 @@ void print_table(const Config& config, const Backend& backend, const std::vector
   print_memory(ranks, static_cast<bool>(backend.memory_bytes));
   print_communication(config, ranks);
   const auto passes = static_cast<double>(config.accumulation() * mesh.data);
-  print_line(fmt::format("\n  {:<14} {:>16}  ({} passes of {} on each of {} data ranks, and one update)",
-                         "model FLOPs", format_count(static_cast<double>(step.model_flops) * passes),
-                         config.accumulation(), config.train.micro_batch, mesh.data));
+  print_line(fmt::format("\n  {:<14} {:>16}  ({} of {} on each of {}, and one update)", "model FLOPs",
+                         format_count(static_cast<double>(step.model_flops) * passes),
+                         count_of(config.accumulation(), "pass"), config.train.micro_batch,
+                         count_of(mesh.data, "data rank")));
   print_line(fmt::format("  {:<14} {:>16}  pass {}, update {}, eval {}", "commands",
                          step.pass.commands.size() + step.update.commands.size() + step.eval.commands.size(),
                          step.pass.commands.size(), step.update.commands.size(), step.eval.commands.size()));
@@ -163,7 +164,7 @@ void add_plan(CLI::App& app, Action& action) {
                    fmt::format("print the graph after a pass: {}", fmt::join(kPassNames, ", ")))
       ->type_name("after:PASS");
   command->callback([flags, &action] {
-    action.run = [flags] {
+    action.run = [flags, &action] {
       if (!flags->dump.empty()) check_dump(flags->dump);
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
@@ -180,7 +181,7 @@ void add_plan(CLI::App& app, Action& action) {
           times[std::string(pass)] += ms;
           if (flags->dump == std::string(kDumpPrefix) + std::string(pass)) dumped += print(graph);
         };
-        all.push_back(compile_config(config, options));
+        all.push_back(compile_config(config, options, action.model));
         const auto same = [&](const CompiledStep& step) { return looks_like(step, all.back()); };
         if (std::none_of(shown.begin(), shown.end(), same)) shown.push_back(all.back());
       }
@@ -198,7 +199,7 @@ void add_plan(CLI::App& app, Action& action) {
       } else {
         print_table(config, backend, shown, times, thread_count(config, ranks_here));
       }
-      for (const CompiledStep& rank : shown) require_fit(config, backend, rank, build_model, ranks_here);
+      for (const CompiledStep& rank : shown) require_fit(config, backend, rank, action.model, ranks_here);
       return ExitCode::Done;
     };
   });

@@ -40,11 +40,11 @@ void add_prepare(CLI::App& app, Action& action) {
       }
       const PrepareStats stats = prepare_text(inputs, flags->out, flags->options);
       std::fprintf(stderr, "%s", terminal ? "\r" : "");
-      std::printf("%s\n",
-                  fmt::format("{}: {} files, {}, {} tokens for training and {} for evaluation in {} shards",
-                              flags->out, stats.num_files, format_bytes(stats.input_bytes),
-                              stats.train_tokens, stats.eval_tokens, stats.num_shards)
-                      .c_str());
+      std::printf("%s\n", fmt::format("{}: {}, {}, {} for training and {} for evaluation in {}", flags->out,
+                                      count_of(stats.num_files, "file"), format_bytes(stats.input_bytes),
+                                      count_of(stats.train_tokens, "token"), stats.eval_tokens,
+                                      count_of(stats.num_shards, "shard"))
+                              .c_str());
       return ExitCode::Done;
     };
   });

@@ -33,8 +33,7 @@ int32_t draw(std::span<const float> logits, double temperature, float uniform) {
 
 void add_sample(CLI::App& app, Action& action) {
   struct Flags {
-    std::string checkpoint;
-    std::vector<std::string> sets;
+    CheckpointFlags checkpoint;
     std::string prompt;
     int64_t tokens = 400;
     double temperature = 0.8;
@@ -43,12 +42,7 @@ void add_sample(CLI::App& app, Action& action) {
   CLI::App* command = add_command(app, "sample", "write text with a trained language model",
                                   "tandem sample runs/quickstart --prompt \"Once upon a time\" --tokens 300");
   auto flags = std::make_shared<Flags>();
-  command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, or a run directory (its newest)")
-      ->required();
-  command->add_option("--set", flags->sets, "change one key of the checkpoint's config")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  flags->checkpoint.add_to(*command);
   command->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT");
   command->add_option("--tokens", flags->tokens, "how many to write")->check(whole_number(0))->type_name("N");
   command->add_option("--temperature", flags->temperature, "0 = always the most likely")
@@ -56,16 +50,16 @@ void add_sample(CLI::App& app, Action& action) {
       ->type_name("X");
   command->add_option("--seed", flags->seed, "of the random draws")->check(whole_number(0))->type_name("N");
   command->callback([flags, &action] {
-    action.run = [flags] {
-      const Manifest manifest = find_checkpoint(flags->checkpoint);
-      Config config = checkpoint_config(manifest, flags->sets);
+    action.run = [flags, &action] {
+      const Manifest manifest = find_checkpoint(flags->checkpoint.path);
+      Config config = checkpoint_config(manifest, flags->checkpoint.sets);
       if (!config.model.is_language_model())
-        throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint);
+        throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint.path);
       const Backend backend = make_backend(config);
       compile_options(config, backend);  // refuses a precision that this machine lacks, as evaluate does
       config.precision = Precision::Fp32;
       ThreadPool pool(thread_count(config));
-      CompiledStep step = compile_forward(build_model(config.model, 1), compile_options(config, backend),
+      CompiledStep step = compile_forward(action.model(config.model, 1), compile_options(config, backend),
                                           ForwardOutput::Logits);
       Session session(std::move(step), backend, pool);
       load_weights(session, manifest);

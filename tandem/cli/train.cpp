@@ -30,6 +30,7 @@ void add_train(CLI::App& app, Action& action) {
       options.run_dir = flags->run_dir.empty() ? "runs/" + config.name : flags->run_dir;
       options.resume = parse_resume(flags->resume);
       options.start_s = action.start_s;
+      options.model = action.model;
       const Backend backend = make_backend(config);
       // train() listens while there is something to save, and puts this back: a signal between the last step
       // and the end of the process does not make an interruption of a run that is done.

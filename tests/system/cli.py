@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import subprocess
 
 import tandem_run
 from tandem_run import BAD_USAGE, DONE, FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
@@ -85,8 +87,10 @@ class Commands(TandemTest):
         self.assertLessEqual({"step_ms", "peak_gflops", "copy_gb_per_s", "kernels"}, set(profile))
         for kernel in profile["kernels"]:  # how much they are together is the machine's affair
             self.assertAlmostEqual(kernel["ms"], kernel["share"] * profile["step_ms"], delta=1e-9 * profile["step_ms"])
+            self.assertEqual(kernel["bound"] == "cache", kernel["of_ceiling"] is None)
+            self.assertTrue(kernel["bound"] != "memory" or kernel["of_ceiling"] <= 1, kernel)
         self.assertLess(0, sum(kernel["share"] for kernel in profile["kernels"]))
-        self.assertLessEqual(sum(kernel["share"] for kernel in profile["kernels"]), 1 + 1e-9)
+        self.assertAlmostEqual(1, sum(kernel["share"] for kernel in profile["kernels"]) + profile["share_between"])
         events = json.loads(trace.read_text())
         events = events["traceEvents"] if isinstance(events, dict) else events
         plan = self.plan(config(GPT2))
@@ -94,6 +98,43 @@ class Commands(TandemTest):
         timed = [event["name"] for event in events if event.get("ph") == "X"]
         self.assertEqual(set(kernels), set(timed))
         self.assertIn("kernel", self.tandem("profile", path, "--steps", 1).out)
+
+    def test_what_runs_beside_the_computation_has_no_share_of_the_step(self):
+        path = self.write_config(config(GPT2, parallel={"strategy": "fsdp", "data": 2}))
+        table = self.tandem("launch", "--nproc-per-node", 2, "profile", path, "--steps", 2).out
+        rows = re.findall(r"^(\S+(?: \(beside\))?|\(between kernels\)) +(?:\d+ +)?[\d.-]+ +(-|[\d.-]+%)", table, re.M)
+        beside = [share for name, share in rows if name.endswith("(beside)")]
+        self.assertEqual({"-"}, set(beside), table)
+        shares = [float(share[:-1]) for name, share in rows if not name.endswith("(beside)")]
+        self.assertAlmostEqual(100, sum(shares), delta=0.06 * len(shares), msg=table)  # each is rounded
+
+    def test_devices_that_are_threads_are_measured_too(self):
+        path = self.write_config(config(GPT2, parallel={"strategy": "dp", "data": 2}))
+        self.assertEqual(1, len(self.tandem("bench", path, "--steps", 2).out.splitlines()))
+        rows = [json.loads(line) for line in self.tandem("bench", path, "--steps", 2, "--json").out.splitlines()]
+        self.assertEqual([0, 1], sorted(row["rank"] for row in rows))
+        self.assertEqual({("dp", 2)}, {(row["strategy"], row["world_size"]) for row in rows})
+        self.assertIn("kernel", self.tandem("profile", path, "--steps", 1).out)
+
+    def test_a_program_without_standard_streams_writes_none_into_its_files(self):
+        for command, run in ((("train",), "one"), (("launch", "--nproc-per-node", "2", "train"), "two")):
+            parallel = {"strategy": "ddp", "data": 2} if run == "two" else {}
+            path = self.write_config(config(GPT2, parallel=parallel, train={"eval_every": 2}), f"{run}.yaml")
+            words = [tandem_run.program(), *command, str(path), "--run-dir", run]
+            closed = subprocess.run(["sh", "-c", f"exec {shlex.join(words)} <&- >&- 2>&-"], cwd=self.directory,
+                                    timeout=tandem_run.DEADLINE_S)
+            self.assertEqual(DONE, closed.returncode)
+            shown = self.train(config(GPT2, parallel={}, train={"eval_every": 2}), f"shown-{run}")
+            kinds = [[event["type"] for event in tandem_run.read_events(self.directory / name)]
+                     for name in (run, shown)]
+            self.assertEqual(*kinds)
+
+    def test_one_of_a_thing_is_not_many(self):
+        path = self.write_config(config(GPT2, train={"batch": 3}))
+        table = self.tandem("plan", path).out
+        self.assertIn(" 1 thread,", table)
+        self.assertIn("(1 pass of 3 on each of 1 data rank,", table)
+        self.assertIn(" 1 thread,", self.tandem("train", path).err)
 
     def test_bench_gives_one_line_or_one_object(self):
         path = self.write_config(config(MLP))
@@ -139,10 +180,24 @@ class FromTextToText(TandemTest):
         self.assertEqual(*greedy)
 
         self.assertIn("equal bit for bit", self.tandem("inspect", run, "--compare", checkpoint(run, 40)).out)
-        self.tandem("inspect", run, "--compare", checkpoint(run, 20), expect=FAILED)
+        self.check_comparison(run)
         tensors = self.tandem("inspect", run, "--tensors", "--verify").out
         for tensor in tandem_run.read_manifest(run, 40)["tensors"]:
             self.assertIn(tensor["name"], tensors)
+
+    def check_comparison(self, run):
+        """Ten lines with the sizes of the differences, the largest first; all of them when asked for."""
+        num_tensors = len(tandem_run.read_manifest(run, 40)["tensors"])
+        few, all_of_them = (self.tandem("inspect", run, "--compare", checkpoint(run, 20), *more, expect=FAILED).out
+                            for more in ((), ("--all",)))
+        row = r"^\S+ +(\S+) +(\S+)  \d+ of \d+ elements?$"
+        self.assertIn(f"{num_tensors} of {num_tensors} tensors differ", few)
+        relative = [float(found[2]) for found in re.finditer(row, few, re.M)]
+        self.assertEqual(10, len(relative), few)
+        self.assertEqual(sorted(relative, reverse=True), relative)
+        self.assertTrue(all(size > 0 for size in relative), few)
+        self.assertIn(f"and {num_tensors - 10} with smaller differences; --all lists them", few)
+        self.assertEqual(num_tensors, len(re.findall(row, all_of_them, re.M)), all_of_them)
 
     def test_a_model_of_images_is_evaluated_by_its_accuracy(self):
         run = self.train(config(MLP, train={"eval_every": 5}), "run")

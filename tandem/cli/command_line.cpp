@@ -1,0 +1,124 @@
+// Every error a user can cause is one line on stderr and an exit code of docs/interface.md.
+#include "tandem/cli/command_line.h"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "tandem/base/nearest.h"
+#include "tandem/base/standard_streams.h"
+#include "tandem/cli/command.h"
+#include "tandem/comm/lost_peer.h"
+#include "tandem/kernels/cpu/cpu_features.h"
+#include "tandem/kernels/cuda/devices.h"
+
+namespace tandem::cli {
+namespace {
+
+// "unexpected --stpes; did you mean --steps?"
+std::string explain_extra(const CLI::App& app, const std::string& word) {
+  const CLI::App* command = &app;
+  for (const CLI::App* chosen : app.get_subcommands()) command = chosen;
+  std::vector<std::string> names;
+  if (word.starts_with("-")) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  } else if (command == &app) {
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(sub->get_name());
+  }
+  const std::string where = command == &app ? app.get_name() : app.get_name() + " " + command->get_name();
+  if (names.empty()) return fmt::format("{}: unexpected '{}'; see {} --help", where, word, where);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  return fmt::format("{}: unexpected '{}', did you mean '{}'? See {} --help", where, word,
+                     nearest(word, views), where);
+}
+
+std::string version() {
+  std::string cuda = "cuda not built";
+  if (cuda::is_built()) {
+    const std::vector<cuda::Device> devices = cuda::devices();
+    cuda =
+        fmt::format("cuda {}, {}", cuda::build_version(), devices.empty() ? "no GPU" : devices.front().name);
+  }
+  return fmt::format("tandem {} (cpu {}; {})", TANDEM_VERSION, cpu::isa_name(cpu::selected_isa()), cuda);
+}
+
+int usage_error(const std::string& message) {
+  std::fprintf(stderr, "tandem: error: %s\n", message.c_str());
+  return static_cast<int>(ExitCode::BadUsage);
+}
+
+// What the user calls it: advice and examples that are typed as they stand must name it.
+std::string program_name(int argc, char** argv) {
+  const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
+  return name.empty() ? "tandem" : name;
+}
+
+int run(int argc, char** argv, const BuildModel& model) {
+  Action action;
+  action.model = model;
+  action.start_s = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  CLI::App app(
+      "Tandem: a training system for transformers and CNNs. A step is compiled once; planning,\n"
+      "running and resuming all use that same compiled step.",
+      program_name(argc, argv));
+  app.set_version_flag("--version", version);
+  app.require_subcommand(0, 1);
+  app.option_defaults()
+      ->take_last();  // a flag given twice means the second, so that scripts can have defaults
+  app.footer(fmt::format("Example:\n  {} train configs/quickstart.yaml", app.get_name()));
+  add_train(app, action);
+  add_launch(app, action);
+  add_plan(app, action);
+  add_explain(app, action);
+  add_profile(app, action);
+  add_bench(app, action);
+  add_prepare(app, action);
+  add_evaluate(app, action);
+  add_sample(app, action);
+  add_inspect(app, action);
+
+  try {
+    app.parse(take_program(argc, argv, action), argv);
+  } catch (const CLI::ExtrasError&) {
+    std::vector<std::string> extra = app.remaining(true);
+    return usage_error(explain_extra(app, extra.empty() ? "" : extra.front()));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return usage_error(error.what());
+  }
+  if (!action.run) {
+    std::printf("%s", app.help().c_str());
+    return static_cast<int>(ExitCode::BadUsage);
+  }
+  const ExitCode code = action.run();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw IoError("standard output cannot be written to; what was to be shown is lost");
+  return static_cast<int>(code);
+}
+
+}  // namespace
+}  // namespace tandem::cli
+
+namespace tandem {
+
+int run_command_line(int argc, char** argv, const BuildModel& model) {
+  open_standard_streams();
+  try {
+    return cli::run(argc, argv, model);
+  } catch (const Error& error) {
+    if (dynamic_cast<const CommError*>(&error) != nullptr) tell_lost_peer();
+    std::fprintf(stderr, "tandem: error: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::fprintf(stderr, "tandem: error: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
+    return static_cast<int>(ExitCode::Failed);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tandem: %s (this is a bug; please report it)\n", error.what());
+    return static_cast<int>(ExitCode::Failed);
+  }
+}
+
+}  // namespace tandem
