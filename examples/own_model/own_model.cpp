@@ -11,12 +11,13 @@ static void parallel_gpt(tandem::Builder& b, const tandem::ModelConfig& c) {
   for (int layer = 0; layer < c.layers; ++layer) {
     const auto block = b.block(layer);
     const tandem::Value h = b.rms_norm(x, "norm");
-    const tandem::Value attended = b.attention(b.linear(h, 3 * c.width, "qkv"), c.heads, c.heads);
-    const tandem::Value mixed = b.linear(attended, c.width, "out");
-    const tandem::Value fed = b.linear(b.gelu(b.linear(h, c.ffn_width(), "up")), c.width, "down");
-    x = b.add(b.add(x, mixed), fed);
+    const tandem::Value qkv = b.linear(h, 3 * c.width, "qkv", {.dims = "heads,width"});
+    const tandem::Value attended = b.attention(qkv, c.heads, c.heads);
+    const tandem::Value mixed = b.linear(attended, c.width, "out", {.dims = "width,heads"});
+    const tandem::Value up = b.gelu(b.linear(h, c.ffn_width(), "up", {.dims = "ffn,width"}));
+    x = b.add(b.add(x, mixed), b.linear(up, c.width, "down", {.dims = "width,ffn"}));
   }
-  b.cross_entropy(b.linear(b.rms_norm(x, "norm"), c.vocab, "head", {.bias = false}));
+  b.cross_entropy(b.linear(b.rms_norm(x, "norm"), c.vocab, "head", {.bias = false, .dims = "vocab,width"}));
 }
 
 int main(int argc, char** argv) {

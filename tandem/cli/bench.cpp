@@ -170,8 +170,14 @@ void add_bench(CLI::App& app, Action& action) {
                                   "tandem bench configs/cpu-gpt.yaml --steps 20 --json");
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
-  command->add_option("--steps", flags->steps, "timed steps")->check(whole_number(1))->type_name("N");
-  command->add_option("--warmup", flags->warmup, "steps before them")->check(whole_number(0))->type_name("N");
+  command->add_option("--steps", flags->steps, "timed steps")
+      ->check(whole_number(1))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--warmup", flags->warmup, "steps before them")
+      ->check(whole_number(0))
+      ->type_name("N")
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, &action] {
     action.run = [flags, &action] {

@@ -39,13 +39,15 @@ bool compare_checkpoints(const Manifest& a, const Manifest& b, bool all) {
   constexpr size_t kShown = 10;
   ThreadPool pool(0);
   std::vector<Row> rows;
-  for (Difference& item : compare(a, b, &pool)) {
+  int64_t num_tensors = 0;
+  for (Difference& item : compare_all(a, b, &pool)) {
+    ++num_tensors;
+    if (item.what.empty()) continue;
     if (item.what == kOtherValues)
       rows.push_back({item.tensor, "", measure_difference(a, b, item.tensor, &pool)});
     else
       rows.push_back({std::move(item.tensor), std::move(item.what), {}});
   }
-  const auto num_tensors = std::ssize(a.tensors);
   if (rows.empty()) {
     std::printf("equal bit for bit: %s\n", count_of(num_tensors, "tensor").c_str());
     return true;
@@ -60,8 +62,7 @@ bool compare_checkpoints(const Manifest& a, const Manifest& b, bool all) {
       fmt::format("{:<{}} {:>10} {:>10}  {}", "tensor", width, "largest", "relative", "differ").c_str());
   for (size_t i = 0; i < shown; ++i)
     std::printf("%s\n", fmt::format("{:<{}} {}", rows[i].tensor, width, describe(rows[i])).c_str());
-  if (shown < rows.size())
-    std::printf("and %zu with smaller differences; --all lists them\n", rows.size() - shown);
+  if (shown < rows.size()) std::printf("and %zu more; --all lists them\n", rows.size() - shown);
   return false;
 }
 

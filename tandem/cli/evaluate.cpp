@@ -52,10 +52,11 @@ void add_evaluate(CLI::App& app, Action& action) {
         if (const auto floor = data->loss_floor()) object["loss_floor"] = *floor;
         std::printf("%s\n", object.dump().c_str());
       } else {
-        std::printf("%s\n",
-                    fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f} over {}", manifest.meta.step,
-                                result.loss, result.accuracy, count_of(result.targets, "target"))
-                        .c_str());
+        std::printf("%s\n", fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f} over {}",
+                                        manifest.meta.step, result.loss, result.accuracy,
+                                        count_of(result.targets,
+                                                 config.model.is_language_model() ? "target" : "image"))
+                                .c_str());
         if (const auto floor = data->loss_floor())
           std::printf("%s\n", fmt::format("loss floor of the data: {:.4f}", *floor).c_str());
       }

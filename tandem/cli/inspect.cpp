@@ -46,9 +46,9 @@ void add_inspect(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   add_checkpoint_to(*command, flags->checkpoint);
   command
-      ->add_option(
-          "--compare", flags->other,
-          "another one: the tensors that differ most, and of run directories the steps; exit 1 if any")
+      ->add_option("--compare", flags->other,
+                   "another one: the tensors that differ most, by how much, also relative to the largest "
+                   "value of each; of run directories the steps too; exit 1 if any")
       ->type_name("CHECKPOINT");
   command->add_flag("--all", flags->all, "with --compare: every tensor that differs, not ten of them");
   command->add_flag("--tensors", flags->tensors, "list every tensor");

@@ -20,14 +20,18 @@ void add_prepare(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   command->add_option("FILES", flags->inputs, "text files; each is a document")->required()->take_all();
   command->add_option("--out", flags->out, "the directory to make")->required()->type_name("DIR");
-  command->add_option("--tokenizer", flags->options.tokenizer, "bytes")->type_name("NAME");
+  command->add_option("--tokenizer", flags->options.tokenizer, "what a token is: bytes")
+      ->type_name("NAME")
+      ->capture_default_str();
   command->add_option("--shard-tokens", flags->options.shard_tokens, "tokens in each shard")
       ->check(whole_number(1))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   command
       ->add_option("--eval-fraction", flags->options.eval_fraction,
                    "share kept for evaluation, from the end of each file")
-      ->type_name("X");
+      ->type_name("X")
+      ->capture_default_str();
   command->callback([flags, &action] {
     action.run = [flags] {
       const std::vector<std::filesystem::path> inputs(flags->inputs.begin(), flags->inputs.end());

@@ -149,7 +149,8 @@ void add_profile(CLI::App& app, Action& action) {
   flags->config.add_to(*command);
   command->add_option("--steps", flags->steps, "steps to measure, after two that are not")
       ->check(whole_number(1))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--trace", flags->trace, "write a timeline of kernels and memory")->type_name("FILE");
   command->add_flag("--json", flags->json, "print the table as JSON");
   command->callback([flags, &action] {

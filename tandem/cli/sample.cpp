@@ -44,11 +44,18 @@ void add_sample(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   flags->checkpoint.add_to(*command);
   command->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT");
-  command->add_option("--tokens", flags->tokens, "how many to write")->check(whole_number(0))->type_name("N");
+  command->add_option("--tokens", flags->tokens, "how many to write")
+      ->check(whole_number(0))
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--temperature", flags->temperature, "0 = always the most likely")
       ->check(number(0))
-      ->type_name("X");
-  command->add_option("--seed", flags->seed, "of the random draws")->check(whole_number(0))->type_name("N");
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "of the random draws")
+      ->check(whole_number(0))
+      ->type_name("N")
+      ->capture_default_str();
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const Manifest manifest = find_checkpoint(flags->checkpoint.path);

@@ -22,6 +22,15 @@ class Commands(TandemTest):
                 self.assertIn(f"Example:\n  tandem {command} ", text)
                 self.assertIn(f"tandem {command}", self.tandem(command, "-h").out)
 
+    def test_help_shows_what_a_flag_is_unless_given(self):
+        for command, flags in (("profile", {"--steps N": 5}),
+                               ("bench", {"--steps N": 10, "--warmup N": 2}),
+                               ("sample", {"--tokens N": 400, "--temperature X": 0.8, "--seed N": 1}),
+                               ("prepare", {"--tokenizer NAME": "bytes", "--eval-fraction X": 0.05})):
+            text = self.tandem(command, "--help").out
+            for flag, value in flags.items():
+                self.assertIn(f"{flag}={value} ", text)
+
     def test_the_overview_lists_every_command(self):
         listed = re.findall(r"^  (\w+) {2,}\S", self.tandem("--help").out.split("Subcommands:")[1], re.M)
         self.assertEqual(sorted(COMMANDS), sorted(listed))
@@ -196,13 +205,14 @@ class FromTextToText(TandemTest):
         self.assertEqual(10, len(relative), few)
         self.assertEqual(sorted(relative, reverse=True), relative)
         self.assertTrue(all(size > 0 for size in relative), few)
-        self.assertIn(f"and {num_tensors - 10} with smaller differences; --all lists them", few)
+        self.assertIn(f"and {num_tensors - 10} more; --all lists them", few)
         self.assertEqual(num_tensors, len(re.findall(row, all_of_them, re.M)), all_of_them)
 
     def test_a_model_of_images_is_evaluated_by_its_accuracy(self):
         run = self.train(config(MLP, train={"eval_every": 5}), "run")
         result = json.loads(self.tandem("evaluate", run, "--json").out)
         self.assertTrue(0 <= result["accuracy"] <= 1)
+        self.assertRegex(self.tandem("evaluate", run, "--samples", 1).out, r"over 1 image\n")
         self.assertEqual(0.9, tandem_run.read_summary(run)["best_accuracy"])
 
     def test_evaluate_and_sample_refuse_the_same_precision(self):

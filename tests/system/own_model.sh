@@ -53,9 +53,13 @@ shows "train.steps" "$own" explain "$config"
 shows "blocks.1.up.weight" "$own" plan "$config" --dump after:model
 shows "matmul" "$own" profile "$config" --steps 1
 shows "tokens/s" "$own" bench "$config" --steps 1 --warmup 1
-"$own" launch --nproc-per-node 2 train "$config" --set parallel.strategy=fsdp --set parallel.data=2 \
-  --set train.micro_batch=8 --set train.steps=5 --run-dir runs/two 2>/dev/null
-[[ $(wc -l <runs/two/metrics.jsonl) == 5 ]] || fail "two ranks did not train five steps"
+for mesh in "parallel.data=2 --set parallel.strategy=fsdp" parallel.tensor=2 parallel.pipeline=2; do
+  run=runs/${mesh%%=*}
+  # shellcheck disable=SC2086  # words of flags
+  "$own" launch --nproc-per-node 2 train "$config" --set $mesh --set train.micro_batch=4 --set train.steps=5 \
+    --run-dir "$run" >/dev/null 2>&1 || fail "two ranks with $mesh ended with $?"
+  [[ $(wc -l <"$run/metrics.jsonl") == 5 ]] || fail "two ranks with $mesh did not train five steps"
+done
 shows "equal bit for bit" "$own" inspect runs/own-model --compare runs/own-model
 # `tandem` has no such model, and takes none of its weights for its own.
 refuses 4 "another model" prefix/bin/tandem evaluate runs/own-model
