@@ -8,7 +8,7 @@
 #include "tandem/base/nearest.h"
 #include "tandem/base/standard_streams.h"
 #include "tandem/cli/command.h"
-#include "tandem/comm/lost_peer.h"
+#include "tandem/comm/launch_notes.h"
 #include "tandem/kernels/cpu/cpu_features.h"
 #include "tandem/kernels/cuda/devices.h"
 
@@ -99,15 +99,9 @@ int run(int argc, char** argv, const BuildModel& model) {
   return static_cast<int>(code);
 }
 
-}  // namespace
-}  // namespace tandem::cli
-
-namespace tandem {
-
-int run_command_line(int argc, char** argv, const BuildModel& model) {
-  open_standard_streams();
+int run_to_an_exit_code(int argc, char** argv, const BuildModel& model) {
   try {
-    return cli::run(argc, argv, model);
+    return run(argc, argv, model);
   } catch (const Error& error) {
     if (dynamic_cast<const CommError*>(&error) != nullptr) tell_lost_peer();
     std::fprintf(stderr, "tandem: error: %s\n", error.what());
@@ -119,6 +113,20 @@ int run_command_line(int argc, char** argv, const BuildModel& model) {
     std::fprintf(stderr, "tandem: %s (this is a bug; please report it)\n", error.what());
     return static_cast<int>(ExitCode::Failed);
   }
+}
+
+}  // namespace
+}  // namespace tandem::cli
+
+namespace tandem {
+
+int run_command_line(int argc, char** argv, const BuildModel& model) {
+  open_standard_streams();
+  const int code = cli::run_to_an_exit_code(argc, argv, model);
+  if (code == static_cast<int>(ExitCode::BadUsage) || code == static_cast<int>(ExitCode::DoesNotFit) ||
+      code == static_cast<int>(ExitCode::BadData))
+    tell_final();  // to a launcher: a restart would change nothing
+  return code;
 }
 
 }  // namespace tandem

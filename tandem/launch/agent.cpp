@@ -86,13 +86,13 @@ AttemptSetup Agent::describe(const Round& round) const {
   for (int local = 0; local < round.own().num_ranks; ++local) {
     place.local_rank = local;
     place.rank = round.first_rank() + local;
-    place.lost_peer_file = logs_.lost_peer_of(place.rank);
+    place.notes = logs_.notes_of(place.rank);
     const auto show = [&](int bit) {
       if (options_.tee) return (*options_.tee & bit) != 0 ? Show::Prefixed : Show::Nothing;
       return place.rank == 0 ? Show::AsItIs : Show::Nothing;
     };
     setup.ranks.push_back({place.rank, rank_environment(place, inherited), logs_.log_of(place.rank),
-                           place.lost_peer_file, show(1), show(2)});
+                           place.notes, show(1), show(2)});
   }
   return setup;
 }
@@ -126,7 +126,7 @@ RoundEnd Agent::wait_for_others(Rendezvous& rendezvous, RoundWatch& watch, const
       throw CommError("{}", lost);
     }
     interrupted_by_ = 0;
-    if (is_interrupted() && ++signals_seen == 1) watch.tell_interrupt(interrupted_by_);
+    if (is_interrupted() && ++signals_seen == 1) watch.tell_interrupt(interrupted_by_, -1);
     if (signals_seen > 1) return {EndKind::Stop, 128 + interrupted_by_, "", 0};
   }
 }

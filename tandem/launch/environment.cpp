@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tandem/comm/lost_peer.h"
+#include "tandem/comm/launch_notes.h"
 
 namespace tandem {
 
@@ -26,7 +26,10 @@ std::vector<std::string> rank_environment(const RankPlace& place, const std::vec
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(place.max_restarts)},
       {"TORCHELASTIC_RUN_ID", place.run_id},
-      {kLostPeerVariable, place.lost_peer_file}};
+      {"TORCHELASTIC_ERROR_FILE", place.notes.error.string()},
+      {kLostPeerVariable, place.notes.lost_peer.string()},
+      {kFinalVariable, place.notes.final_code.string()},
+      {kInterruptedVariable, place.notes.interrupted.string()}};
   const auto has = [&](std::string_view name) {
     return std::any_of(inherited.begin(), inherited.end(), [&](const std::string& entry) {
       return entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=';

@@ -1,8 +1,10 @@
-// torchrun's contract, and one variable of our own: what a rank finds in its environment.
+// torchrun's contract, and a few variables of our own: what a rank finds in its environment.
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include "tandem/launch/rank_notes.h"
 
 namespace tandem {
 
@@ -18,7 +20,7 @@ struct RankPlace {
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id = "none";
-  std::string lost_peer_file = "";  // comm/lost_peer.h
+  RankNotes notes = {};
 };
 
 // `inherited` ("NAME=value" each) with the rank's variables in place of any that were there.

@@ -23,13 +23,14 @@ TEST(RankEnvironment, HoldsTorchrunsVariables) {
                            .restart_count = 2,
                            .max_restarts = 3,
                            .run_id = "job",
-                           .lost_peer_file = "/tmp/x"};
+                           .notes = RankNotes::in("/tmp", 5)};
   const std::vector<std::string> made = rank_environment(place, {"PATH=/bin"});
   for (const char* entry :
        {"PATH=/bin", "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
         "GROUP_WORLD_SIZE=2", "ROLE_RANK=5", "ROLE_WORLD_SIZE=8", "MASTER_ADDR=node-a", "MASTER_PORT=29500",
         "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job",
-        "TANDEM_LOST_PEER_FILE=/tmp/x"})
+        "TANDEM_LOST_PEER_FILE=/tmp/rank-5.lost_peer", "TANDEM_FINAL_FILE=/tmp/rank-5.final",
+        "TANDEM_INTERRUPTED_FILE=/tmp/rank-5.interrupted", "TORCHELASTIC_ERROR_FILE=/tmp/rank-5.error.json"})
     EXPECT_TRUE(contains(made, entry)) << entry;
 }
 

@@ -14,11 +14,12 @@ namespace tandem {
 namespace {
 
 constexpr double kTogether_s = 1.0;
+constexpr double kLongStop_s = 1.0;  // nobody gives up a peer sooner
 constexpr std::string_view kErrorPrefix = "tandem: error: ";
 
 bool is_alike(const RankEnd& a, const RankEnd& b) {
   return a.exit_code == b.exit_code && a.signal == b.signal && a.lost_peer == b.lost_peer &&
-         a.last_line() == b.last_line();
+         (a.stopped != 0) == (b.stopped != 0) && a.last_line() == b.last_line();
 }
 
 std::vector<int> ranks_like(const RankEnd& end, std::span<const RankEnd> ends) {
@@ -67,10 +68,15 @@ bool RankEnd::failed() const {
 }
 
 bool RankEnd::has_error_line() const {
-  return !last_lines.empty() && last_lines.back().starts_with(kErrorPrefix);
+  return message.empty() && !last_lines.empty() && last_lines.back().starts_with(kErrorPrefix);
 }
 
+bool RankEnd::is_final() const { return is_ours && signal == 0 && stopped == 0 && is_final_code(exit_code); }
+
+int RankEnd::code() const { return is_final() ? exit_code : static_cast<int>(ExitCode::Failed); }
+
 std::string RankEnd::last_line() const {
+  if (!message.empty()) return message;
   if (last_lines.empty()) return "";
   return has_error_line() ? last_lines.back().substr(kErrorPrefix.size()) : last_lines.back();
 }
@@ -85,14 +91,19 @@ bool is_final_code(int exit_code) {
 bool is_own_fault(const RankEnd& end) {
   constexpr std::array<int, 5> kOwn = {SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
   if (end.signal != 0) return std::find(kOwn.begin(), kOwn.end(), end.signal) != kOwn.end();
-  return is_final_code(end.exit_code);
+  return end.is_final();
 }
 
 const RankEnd* root_cause(std::span<const RankEnd> ends) {
-  if (const RankEnd* fault = first_fault(ends)) return fault;
+  const RankEnd* fault = first_fault(ends);
+  const RankEnd* stopped = earliest(ends, [&](const RankEnd& end) {
+    return end.stopped != 0 && (fault == nullptr || end.stopped_at_s + kLongStop_s <= fault->at_s);
+  });
+  if (fault != nullptr) return stopped != nullptr && !is_own_fault(*fault) ? stopped : fault;
   const RankEnd* missed =
       earliest(ends, [](const RankEnd& end) { return end.failed() && !end.told && end.lost_peer; });
   if (missed == nullptr) return nullptr;
+  if (stopped != nullptr) return stopped;
   const RankEnd* slow = earliest(ends, failed_by_itself_when_told);
   return slow != nullptr ? slow : missed;
 }
@@ -111,18 +122,24 @@ std::string describe_ranks(std::vector<int> ranks) {
   return text;
 }
 
+std::string describe_signal(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
 std::string describe_exit(const RankEnd& end) {
   if (end.signal == 0) return fmt::format("exit code {}", end.exit_code);
-  const char* name = ::sigabbrev_np(end.signal);
-  return fmt::format("signal {} ({})", end.signal, name != nullptr ? fmt::format("SIG{}", name) : "unnamed");
+  return fmt::format("signal {} ({})", end.signal, describe_signal(end.signal));
 }
 
 std::string describe_end(const RankEnd& root, std::span<const RankEnd> ends) {
+  if (root.stopped != 0)
+    return fmt::format("rank {} was stopped ({})", root.rank, describe_signal(root.stopped));
   return fmt::format("{} failed with {}", describe_ranks(ranks_like(root, ends)), describe_exit(root));
 }
 
 std::string describe_failure(const RankEnd& root, std::span<const RankEnd> ends) {
-  return with_line(describe_end(root, ends), root);
+  return with_line(describe_end(root, ends), witness(root, ends));
 }
 
 std::vector<std::string> describe_others(const RankEnd* root, std::span<const RankEnd> ends) {
@@ -132,6 +149,9 @@ std::vector<std::string> describe_others(const RankEnd* root, std::span<const Ra
   if (root != nullptr) told_of.push_back(root);
   for (const RankEnd& end : ends) {
     if (end.killed) killed.push_back(end.rank);
+    if (end.stopped != 0 && (root == nullptr || end.rank != root->rank))
+      lines.push_back(
+          fmt::format("rank {} was stopped ({}) by then", end.rank, describe_signal(end.stopped)));
     if (!end.failed() || end.told) continue;
     const bool known = std::any_of(told_of.begin(), told_of.end(),
                                    [&](const RankEnd* other) { return is_alike(*other, end); });
@@ -156,9 +176,21 @@ bool all_alike(const RankEnd& root, std::span<const RankEnd> ends) {
   });
 }
 
+const RankEnd& witness(const RankEnd& root, std::span<const RankEnd> ends) {
+  if (root.stopped == 0) return root;
+  const RankEnd* missed = earliest(ends, [](const RankEnd& end) { return end.failed() && !end.told; });
+  return missed != nullptr ? *missed : root;
+}
+
+// A message out of an error file may be on the terminal too, as the last line of a traceback.
 bool is_shown(const RankEnd& root, std::span<const RankEnd> ends) {
-  return std::any_of(ends.begin(), ends.end(),
-                     [&](const RankEnd& end) { return end.shown != Show::Nothing && is_alike(end, root); });
+  const RankEnd& told = witness(root, ends);
+  return std::any_of(ends.begin(), ends.end(), [&](const RankEnd& end) {
+    if (end.shown == Show::Nothing || !is_alike(end, told)) return false;
+    return end.message.empty() ||
+           std::any_of(end.last_lines.begin(), end.last_lines.end(),
+                       [&](const std::string& line) { return line.find(end.message) != std::string::npos; });
+  });
 }
 
 bool is_alone(const RankEnd& root, std::span<const RankEnd> ends) {

@@ -23,33 +23,43 @@ struct RankEnd {
   bool told = false;       // ended only after it was told to stop
   bool killed = false;     // did not stop when told
   bool lost_peer = false;  // says that it failed for want of a peer
-  double at_s = 0;         // since the attempt began
+  bool is_ours = false;    // says that its exit code is one of tandem's
+  int stopped = 0;         // SIGSTOP or the like: it had not gone on when the first of all failed
+  double stopped_at_s = 0;
+  double at_s = 0;      // since the attempt began
+  std::string message;  // out of its error file; may be empty
   std::vector<std::string> last_lines;
   Show shown = Show::Nothing;  // how the terminal has shown them
 
   bool failed() const;            // not where it was interrupted and saved its work
-  std::string last_line() const;  // without "tandem: error: "; may be empty
+  bool is_final() const;          // a rank of tandem with a final code
+  int code() const;               // the launcher's exit code where this is the cause
+  std::string last_line() const;  // without "tandem: error: ", or its message; may be empty
   bool has_error_line() const;    // the last line begins with that
 };
 
-// Codes that say "starting again changes nothing": bad usage or config, does not fit, bad data.
+// Codes by which tandem says "starting again changes nothing": bad usage or config, does not fit, bad data.
+// Those of other programs mean what they like.
 bool is_final_code(int exit_code);
 
 // Whether this end cannot be the consequence of a lost peer.
 bool is_own_fault(const RankEnd& end);
 
-// The rank whose failure came first; null where none failed before it was told to stop. Where all those that
-// did missed a peer, it is the one that was told to stop and ended with an error of its own: it took long to
-// end.
+// The rank whose failure came first; null where none failed before it was told to stop. A rank that was
+// stopped (SIGSTOP) comes before those that missed a peer, and before any that failed a while later, unless a
+// lost peer cannot cause that. Where all have missed a peer, it is the one that was told to end and ended
+// with an error of its own: it took long to end.
 const RankEnd* root_cause(std::span<const RankEnd> ends);
 
 std::string describe_ranks(std::vector<int> ranks);  // "rank 3", "ranks 0-3, 5"
+std::string describe_signal(int signal);             // "SIGKILL"
 std::string describe_exit(const RankEnd& end);       // "exit code 1", "signal 9 (SIGKILL)"
 
-// "rank 3 failed with exit code 1". Ranks that ended in the same way with the same last line are named
-// together.
+// "rank 3 failed with exit code 1", "rank 3 was stopped (SIGSTOP)". Ranks that ended in the same way with the
+// same last line are named together.
 std::string describe_end(const RankEnd& root, std::span<const RankEnd> ends);
-// The same with that line: "rank 3 failed with exit code 1: no such file".
+// The same with that line: "rank 3 failed with exit code 1: no such file". For a stopped rank it is that of
+// the first who missed it.
 std::string describe_failure(const RankEnd& root, std::span<const RankEnd> ends);
 
 // What became of the others: one line for those that missed a peer, one for each different end of those that
@@ -59,7 +69,11 @@ std::vector<std::string> describe_others(const RankEnd* root, std::span<const Ra
 // Whether every rank failed with the root's exit code and last line: then that line alone says it all.
 bool all_alike(const RankEnd& root, std::span<const RankEnd> ends);
 
-// Whether the terminal has shown the root's last line, of the root or of one that ended alike.
+// Whose last line tells of the root's failure: its own or, where it was stopped, that of the first who missed
+// it.
+const RankEnd& witness(const RankEnd& root, std::span<const RankEnd> ends);
+
+// Whether the terminal has shown the witness' last line, of itself or of one that ended alike.
 bool is_shown(const RankEnd& root, std::span<const RankEnd> ends);
 
 // Whether nobody but the root has anything to say: the others missed a peer or stopped when told.

@@ -38,7 +38,9 @@ TEST(Failure, AKilledRankComesBeforeThoseThatOnlyMissedIt) {
 }
 
 TEST(Failure, AnExitCodeThatSaysWhatIsWrongComesBeforeALostPeer) {
-  const std::vector<RankEnd> ends = {end_of(0, 1.0, 1, "rank 1 is gone"), end_of(1, 1.01, 4, "bad shard")};
+  std::vector<RankEnd> ends = {end_of(0, 1.0, 1, "rank 1 is gone"), end_of(1, 1.01, 4, "bad shard")};
+  EXPECT_EQ(0, root_cause(ends)->rank);  // another program's code says nothing
+  ends[1].is_ours = true;
   EXPECT_EQ(1, root_cause(ends)->rank);
 }
 
@@ -73,6 +75,22 @@ TEST(Failure, ARankThatTookLongToEndIsTheCauseWhereTheOthersMissedAPeer) {
     ends[0].exit_code = obeyed;
     EXPECT_EQ(1, root_cause(ends)->rank) << obeyed;
   }
+}
+
+TEST(Failure, AStoppedRankIsTheCauseOfWhatItsPeersFailWith) {
+  RankEnd stopped = end_of(1, 0, 0);
+  stopped.stopped = SIGSTOP;
+  std::vector<RankEnd> ends = {missing_a_peer(0, 1.0, "rank 1 is silent"), stopped, end_of(2, 9.0, 0)};
+  EXPECT_EQ(1, root_cause(ends)->rank);
+  EXPECT_EQ("rank 1 was stopped (SIGSTOP): rank 1 is silent", describe_failure(*root_cause(ends), ends));
+  ends[2] = end_of(2, 0.5, 1, "no");
+  EXPECT_EQ(2, root_cause(ends)->rank);  // too soon for a consequence
+  ends[2].at_s = 3.0;
+  EXPECT_EQ(1, root_cause(ends)->rank);
+  ends[2] = death_of(2, 1.5, SIGKILL);
+  EXPECT_EQ(2, root_cause(ends)->rank);
+  EXPECT_EQ("rank 1 was stopped (SIGSTOP) by then", describe_others(root_cause(ends), ends)[0]);
+  EXPECT_EQ(nullptr, root_cause(std::vector<RankEnd>{stopped}));
 }
 
 TEST(Failure, WhoeverWasToldToStopIsNoCause) {

@@ -35,8 +35,4 @@ std::filesystem::path LogDirectory::log_of(int rank) const {
   return path_ / fmt::format("rank-{}.log", rank);
 }
 
-std::filesystem::path LogDirectory::lost_peer_of(int rank) const {
-  return std::filesystem::absolute(path_) / fmt::format("rank-{}.lost_peer", rank);
-}
-
 }  // namespace tandem

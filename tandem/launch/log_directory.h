@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tandem/launch/rank_notes.h"
+
 namespace tandem {
 
 class LogDirectory {
@@ -15,7 +17,7 @@ class LogDirectory {
   LogDirectory& operator=(const LogDirectory&) = delete;
 
   std::filesystem::path log_of(int rank) const;
-  std::filesystem::path lost_peer_of(int rank) const;  // comm/lost_peer.h; absolute, not there for long
+  RankNotes notes_of(int rank) const { return RankNotes::in(path_, rank); }
   const std::filesystem::path& path() const { return path_; }
   void keep() { temporary_ = false; }
 

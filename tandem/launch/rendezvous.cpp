@@ -18,6 +18,11 @@ constexpr milliseconds kShortestPause{5}, kLongestPause{200};
 
 }  // namespace
 
+std::pair<int, int> parse_signal_and_rank(const std::string& text) {
+  const size_t space = text.find(' ');
+  return {std::atoi(text.c_str()), space == std::string::npos ? -1 : std::atoi(text.c_str() + space + 1)};
+}
+
 bool BeatWatch::is_silent(Store& store, int slot) {
   const std::string beat = store.try_get(fmt::format("{}beat/{}", prefix_, slot)).value_or("");
   const auto now = Clock::now();
@@ -221,11 +226,32 @@ void Rendezvous::finish(const Round& round, int code) {
     if (worst == 0 || worst == static_cast<int>(ExitCode::Interrupted))
       worst = outcome != 0 ? outcome : worst;
   }
-  end(round, {worst == 0 ? EndKind::Done : EndKind::Stop, worst, "", 0});
+  RoundEnd all{worst == 0 ? EndKind::Done : EndKind::Stop, worst, "", 0};
+  if (const auto given = store_.try_get(keys + "interrupt")) all.rank = parse_signal_and_rank(*given).second;
+  if (const auto noted = store_.try_get(keys + "interrupted")) all.rank = std::atoi(noted->c_str());
+  end(round, all);
 }
 
-void Rendezvous::interrupt(const Round& round, int signal) {
-  store_.set_if_missing(prefix(round.number) + "interrupt", std::to_string(signal));
+void Rendezvous::interrupt(const Round& round, int signal, int rank) {
+  store_.set_if_missing(prefix(round.number) + "interrupt", fmt::format("{} {}", signal, rank));
+}
+
+void Rendezvous::note_interrupted(const Round& round, int rank) {
+  store_.set_if_missing(prefix(round.number) + "interrupted", std::to_string(rank));
+}
+
+void Rendezvous::note_stopped(const Round& round, int rank, int signal) {
+  const std::string key = prefix(round.number) + "stopped";
+  if (signal != 0) {
+    store_.set(key, fmt::format("{} {}", signal, rank));
+  } else if (stopped_rank(round) && stopped_rank(round)->second == rank) {
+    store_.remove(key);
+  }
+}
+
+std::optional<std::pair<int, int>> Rendezvous::stopped_rank(const Round& round) {
+  const std::optional<std::string> text = store_.try_get(prefix(round.number) + "stopped");
+  return text ? std::optional(parse_signal_and_rank(*text)) : std::nullopt;
 }
 
 void Rendezvous::leave(const Round& round) { store_.add(prefix(round.number) + "left", 1); }

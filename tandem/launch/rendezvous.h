@@ -8,7 +8,9 @@
 //   <id>/<n>/closed      how many slots take part: set by slot 0 when enough have joined
 //   <id>/<n>/master      MASTER_ADDR:MASTER_PORT, by node rank 0
 //   <id>/<n>/ready       counts the nodes that know all this: the barrier before the start
-//   <id>/<n>/interrupt   a signal that one launcher was given
+//   <id>/<n>/interrupt   a signal that one launcher was given, or one of its ranks: "15 3"; "15 -1"
+//   <id>/<n>/interrupted the rank that has noted itself that it was given one
+//   <id>/<n>/stopped     a rank that was stopped, and the signal: "19 3"
 //   <id>/<n>/finished    counts the nodes whose ranks are done, with their codes in outcome/<s>
 //   <id>/<n>/end         how the round ended: the first to set it decides for all
 //   <id>/<n>/left        counts the nodes that have read the end and need the store no more
@@ -22,6 +24,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tandem/comm/store.h"
 #include "tandem/launch/round.h"
@@ -41,6 +44,9 @@ struct RendezvousOptions {
   std::function<void(const std::string&)> notice = [](const std::string&) {
   };  // for waits a user wonders about
 };
+
+std::pair<int, int> parse_signal_and_rank(
+    const std::string& text);  // "15 3"; the rank is -1 where there is none
 
 // Tells which launcher has shown no sign of life for too long, by the clock of this process alone.
 class BeatWatch {
@@ -71,7 +77,10 @@ class Rendezvous {
   RoundEnd end(const Round& round, const RoundEnd& wanted);
   // This node's ranks are done with `code`; the last node to say so ends the round.
   void finish(const Round& round, int code);
-  void interrupt(const Round& round, int signal);
+  void interrupt(const Round& round, int signal, int rank);
+  void note_interrupted(const Round& round, int rank);
+  void note_stopped(const Round& round, int rank, int signal);                // 0: it goes on
+  std::optional<std::pair<int, int>> stopped_rank(const Round& round);        // signal and rank
   void leave(const Round& round);                                             // after the last round
   void wait_until_left(const Round& round, std::chrono::milliseconds limit);  // for who serves the store
 

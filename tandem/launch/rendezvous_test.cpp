@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include <future>
 #include <mutex>
 #include <thread>
@@ -209,6 +211,20 @@ TEST(Rendezvous, TheLastNodeToFinishEndsTheRoundWithTheWorstCode) {
   EXPECT_EQ(143, end.code);
 }
 
+TEST(Rendezvous, AnInterruptedRoundNamesTheRankThatHasNotedIt) {
+  for (const bool noted : {false, true}) {
+    MemoryStore store;
+    Rendezvous a(store, node("a")), b(store, node("b"));
+    auto joined_a = join_later(a), joined_b = join_later(b);
+    const Round round_a = *joined_a.get(), round_b = *joined_b.get();
+    a.interrupt(round_a, 15, 0);  // the first that a has seen to end so
+    if (noted) b.note_interrupted(round_b, 1);
+    a.finish(round_a, 75);
+    b.finish(round_b, 75);
+    EXPECT_EQ(noted ? 1 : 0, RoundEnd::from_text(*store.try_get(a.prefix(0) + "end")).rank);
+  }
+}
+
 RoundWatch::Options watching() {
   RoundWatch::Options options;
   options.id = "job";
@@ -239,14 +255,37 @@ TEST(RoundWatch, TwoThatLiveStayTogetherAndHearOfASignal) {
   patient.silence = milliseconds(5000);
   RoundWatch watch_a(a, store, round_a, patient), watch_b(b, store, round_b, patient);
   EXPECT_FALSE(watch_a.wait_for_end(milliseconds(300)).has_value());
-  watch_a.tell_interrupt(15);
+  watch_a.tell_interrupt(15, 3);
   OtherNodes::News news;
   for (int i = 0; i < 1000 && news.interrupt == 0; ++i) {
     std::this_thread::sleep_for(milliseconds(10));
     news = watch_b.take();
   }
   EXPECT_EQ(15, news.interrupt);
+  EXPECT_EQ(3, news.rank);
   EXPECT_FALSE(news.stop);
+}
+
+TEST(RoundWatch, RanksThatMissAPeerBlameTheStoppedOneOfAnotherNode) {
+  MemoryStore store;
+  Rendezvous a(store, node("a")), b(store, node("b"));
+  auto joined_a = join_later(a), joined_b = join_later(b);
+  const Round round_a = *joined_a.get(), round_b = *joined_b.get();
+  RoundWatch::Options patient = watching();
+  patient.silence = milliseconds(5000);
+  RoundWatch watch_a(a, store, round_a, patient), watch_b(b, store, round_b, patient);
+  watch_a.tell_stopped(4, SIGSTOP);
+  watch_a.tell_stopped(4, 0);
+  EXPECT_FALSE(b.stopped_rank(round_b).has_value());
+  watch_a.tell_stopped(3, SIGSTOP);
+  watch_a.tell_stopped(4, 0);
+  RankEnd missed;
+  missed.exit_code = 1;
+  missed.lost_peer = true;
+  missed.last_lines = {"rank 3 is silent"};
+  watch_b.tell_failure(missed, {missed});
+  EXPECT_EQ("rank 3 was stopped (SIGSTOP): rank 3 is silent", watch_b.end()->reason);
+  EXPECT_EQ(3, watch_b.end()->rank);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ struct RoundEnd {
   std::string reason;  // what failed, in one line; may be empty
   int restarts = 0;    // how many attempts of this launch come before the next round
   int lost = 0;        // nodes that will not come back for it
-  int rank = -1;       // whose failure it is; -1 where it is no rank's
+  int rank = -1;       // whose failure it is, or who was interrupted; -1 where it is no rank
 
   std::string to_text() const;
   static RoundEnd from_text(const std::string& text);

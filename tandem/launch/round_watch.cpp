@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "tandem/base/error.h"
 
@@ -77,7 +78,7 @@ void RoundWatch::look() {
   const std::scoped_lock lock(mutex_);
   if (end) end_ = RoundEnd::from_text(*end);
   if (interrupt && interrupt_ == 0) {
-    interrupt_ = std::atoi(interrupt->c_str());
+    std::tie(interrupt_, interrupted_rank_) = parse_signal_and_rank(*interrupt);
     wake();
   }
 }
@@ -87,14 +88,19 @@ OtherNodes::News RoundWatch::take() {
   [[maybe_unused]] const ssize_t size = ::read(fd_, &count, sizeof(count));
   const std::scoped_lock lock(mutex_);
   const bool is_final = end_ && end_->kind == EndKind::Stop && is_final_code(end_->code);
-  return {end_.has_value() || !store_error_.empty(), is_final, interrupt_};
+  return {end_.has_value() || !store_error_.empty(), is_final, interrupt_, interrupted_rank_};
 }
 
 // Where the store cannot be told, the ranks here stop all the same, and the watching thread finds it lost.
 void RoundWatch::tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) {
   try {
-    RoundEnd end = options_.end_for(describe_failure(root, ends), root.signal != 0 ? 1 : root.exit_code);
-    end.rank = root.rank;
+    RankEnd cause = root;
+    if (const auto stopped = rendezvous_.stopped_rank(round_); stopped && !is_own_fault(root)) {
+      cause = {};
+      std::tie(cause.stopped, cause.rank) = *stopped;
+    }
+    RoundEnd end = options_.end_for(describe_failure(cause, ends), cause.code());
+    end.rank = cause.rank;
     const RoundEnd decided = rendezvous_.end(round_, end);
     const std::scoped_lock lock(mutex_);
     end_ = decided;
@@ -102,9 +108,23 @@ void RoundWatch::tell_failure(const RankEnd& root, const std::vector<RankEnd>& e
   }
 }
 
-void RoundWatch::tell_interrupt(int signal) {
+void RoundWatch::tell_interrupt(int signal, int rank) {
   try {
-    rendezvous_.interrupt(round_, signal);
+    rendezvous_.interrupt(round_, signal, rank);
+  } catch (const CommError&) {
+  }
+}
+
+void RoundWatch::tell_interrupted_rank(int rank) {
+  try {
+    rendezvous_.note_interrupted(round_, rank);
+  } catch (const CommError&) {
+  }
+}
+
+void RoundWatch::tell_stopped(int rank, int signal) {
+  try {
+    rendezvous_.note_stopped(round_, rank, signal);
   } catch (const CommError&) {
   }
 }

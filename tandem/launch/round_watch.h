@@ -33,7 +33,9 @@ class RoundWatch final : public OtherNodes {
   int fd() const override { return fd_; }
   News take() override;
   void tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) override;
-  void tell_interrupt(int signal) override;
+  void tell_interrupt(int signal, int rank) override;
+  void tell_interrupted_rank(int rank) override;
+  void tell_stopped(int rank, int signal) override;
 
   std::optional<RoundEnd> end() const;  // how the round has ended, if it has
   // Waits until the round has ended, or `limit` is over.
@@ -54,7 +56,7 @@ class RoundWatch final : public OtherNodes {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<RoundEnd> end_;
-  int interrupt_ = 0;
+  int interrupt_ = 0, interrupted_rank_ = -1;
   std::string store_error_;
   BeatWatch beats_;
   int64_t beat_ = 1'000'000;  // the joining has counted from 0

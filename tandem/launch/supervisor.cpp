@@ -27,17 +27,23 @@ constexpr milliseconds kSettleLostPeer{2500};  // its peer tells why when it has
 constexpr milliseconds kDrain{200};            // for output that somebody outside the group holds open
 constexpr int64_t kMostDrained = 1 << 20;      // a pipe holds no more
 constexpr milliseconds kAfterKill{30000};      // a process the kernel cannot kill, as on a dead disk
-constexpr int kInterruptedCode = static_cast<int>(ExitCode::Interrupted);
+
+bool is_interrupted(const RankEnd& end) {
+  return end.signal == 0 && end.exit_code == static_cast<int>(ExitCode::Interrupted);
+}
 
 struct Rank {
   Rank(const RankSetup& setup, Terminal& terminal)
       : number(setup.rank),
-        lost_peer(setup.lost_peer),
+        notes(setup.notes),
         output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err) {}
   int number;
-  std::filesystem::path lost_peer;
+  RankNotes notes;
   RankOutput output;
   Child child;
+  int stopped = 0;  // by this signal; it may have gone on since
+  double stopped_at_s = 0;
+  std::optional<Clock::time_point> went_on;
   bool told = false;
   bool killed = false;
   std::optional<RankEnd> end;
@@ -61,9 +67,13 @@ class Supervisor {
   int64_t read_output(Rank& rank, OutputStream stream);  // returns the bytes that there were
   void drain(Rank& rank, OutputStream stream);
   void close_stream(Rank& rank, OutputStream stream);
+  void watch_stops(Rank& rank);
+  bool is_stopped(const Rank& rank) const;
   void reap();
+  void settle_ended(Rank& rank);
+  void on_interrupted_rank(const Rank& rank);
   void on_signal(int signal);
-  void interrupt(int signal, const std::string& why);
+  void interrupt(int signal, int rank, const std::string& why);
   void end_from_outside(bool is_final);
   void stop_others();
   void tell_failure();
@@ -85,6 +95,7 @@ class Supervisor {
   std::optional<Clock::time_point> deadline_;
   std::optional<Clock::time_point> first_failure_;
   int interrupted_ = 0;
+  int interrupted_rank_ = -1;
   bool stopped_from_outside_ = false;
   bool failing_ = false;  // the others were told to stop because of a failure, here or on another node
   bool failure_told_ = false;
@@ -115,8 +126,7 @@ void Supervisor::start() {
   }
   for (const RankSetup& rank : setup_.ranks) {
     ranks_.emplace_back(rank, terminal_);
-    std::error_code ignored;  // left there by a launcher that was killed
-    std::filesystem::remove(rank.lost_peer, ignored);
+    rank.notes.remove();  // left there by a launcher that was killed
   }
   const std::vector<Child> started = start_children(children, signals_.outer_mask());
   for (size_t i = 0; i < started.size(); ++i) {
@@ -134,7 +144,7 @@ AttemptResult Supervisor::run() {
     if (deadline_ && Clock::now() >= *deadline_) on_deadline();
   }
   if (first_failure_) tell_failure();
-  return {ends(), interrupted_, stopped_from_outside_};
+  return {ends(), interrupted_, interrupted_rank_, stopped_from_outside_};
 }
 
 bool Supervisor::all_ended() const {
@@ -149,10 +159,19 @@ bool Supervisor::awaits_other_nodes() const {
   return root != nullptr && root->lost_peer;
 }
 
+// Of those that have ended, and of those that are stopped and cannot.
 std::vector<RankEnd> Supervisor::ends() const {
   std::vector<RankEnd> ends;
   for (const Rank& rank : ranks_) {
-    if (rank.end) ends.push_back(*rank.end);
+    if (rank.end) {
+      ends.push_back(*rank.end);
+    } else if (is_stopped(rank)) {
+      RankEnd end;
+      end.rank = rank.number;
+      end.stopped = rank.stopped;
+      end.stopped_at_s = rank.stopped_at_s;
+      ends.push_back(end);
+    }
   }
   return ends;
 }
@@ -178,9 +197,11 @@ void Supervisor::wait_for_events() {
   reap();
   if (others_ != nullptr && ready > 0 && fds[1].revents != 0) {
     const OtherNodes::News news = others_->take();
-    if (news.interrupt != 0 && interrupted_ == 0)
-      interrupt(news.interrupt,
-                fmt::format("another node was interrupted; SIG{} passed on", ::sigabbrev_np(news.interrupt)));
+    if (news.interrupt != 0 && interrupted_ == 0) {
+      const std::string who = news.rank >= 0 ? fmt::format("rank {}", news.rank) : "another node";
+      interrupt(news.interrupt, -1,
+                fmt::format("{} was interrupted; {} passed on", who, describe_signal(news.interrupt)));
+    }
     if (news.stop && !failing_) end_from_outside(news.is_final);
   }
 }
@@ -228,11 +249,40 @@ void Supervisor::drain(Rank& rank, OutputStream stream) {
   close_stream(rank, stream);
 }
 
+// The kernel tells a parent of stops as of ends. Once we have made it go on to obey us, it counts as stopped
+// still.
+void Supervisor::watch_stops(Rank& rank) {
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(rank.child.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+         info.si_pid != 0) {
+    if (info.si_code == CLD_STOPPED && !rank.told) {
+      rank.stopped = info.si_status;
+      rank.stopped_at_s = std::chrono::duration<double>(Clock::now() - start_).count();
+      rank.went_on.reset();
+      terminal_.message(fmt::format(
+          "rank {} was stopped ({}){}: kill -CONT {} to go on", rank.number, describe_signal(info.si_status),
+          ranks_.size() > 1 || others_ != nullptr ? ", and the others wait for it" : "", rank.child.pid));
+      if (others_ != nullptr) others_->tell_stopped(rank.number, rank.stopped);
+    } else if (info.si_code == CLD_CONTINUED && !rank.told && !first_failure_) {
+      rank.went_on = Clock::now();
+      terminal_.message(fmt::format("rank {} goes on", rank.number));
+      if (others_ != nullptr) others_->tell_stopped(rank.number, 0);
+    }
+    info = {};
+  }
+}
+
+bool Supervisor::is_stopped(const Rank& rank) const {
+  return rank.stopped != 0 &&
+         (!rank.went_on || (first_failure_ && *rank.went_on + setup_.stopped_before > *first_failure_));
+}
+
 // The group is killed while its leader still waits to be reaped: until then its number cannot belong to
 // anybody else.
 void Supervisor::reap() {
   for (Rank& rank : ranks_) {
     if (rank.end) continue;
+    watch_stops(rank);
     siginfo_t info{};
     if (::waitid(P_PID, static_cast<id_t>(rank.child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
@@ -252,37 +302,71 @@ void Supervisor::reap() {
   for (Rank& rank : ranks_) {
     if (!rank.end || rank.child.pid == 0) continue;
     rank.child.pid = 0;
-    for (OutputStream stream : {OutputStream::Out, OutputStream::Err}) drain(rank, stream);
-    std::error_code ignored;
-    rank.end->lost_peer = std::filesystem::remove(rank.lost_peer, ignored);
-    rank.end->shown = rank.output.show_of_last_lines();
-    rank.end->last_lines = {rank.output.last_lines().begin(), rank.output.last_lines().end()};
-    rank.output.log_line(fmt::format("--- rank {} ended with {}", rank.number, describe_exit(*rank.end)));
-    if (rank.told || interrupted_ != 0) continue;
-    if (rank.end->signal == 0 && rank.end->exit_code == kInterruptedCode && !first_failure_)
-      interrupt(SIGTERM, fmt::format("rank {} was interrupted; SIGTERM passed on", rank.number));
-    if (!rank.end->failed()) continue;
+    settle_ended(rank);
+    if (rank.told || interrupted_ != 0 || !rank.end->failed()) continue;
     if (!first_failure_) first_failure_ = Clock::now();
     settle_again = true;
+  }
+  for (const Rank& rank : ranks_) {
+    if (rank.end && !rank.told && is_interrupted(*rank.end)) on_interrupted_rank(rank);
   }
   if (settle_again && (phase_ == Phase::Running || phase_ == Phase::Settling)) settle();
 }
 
+void Supervisor::settle_ended(Rank& rank) {
+  for (OutputStream stream : {OutputStream::Out, OutputStream::Err}) drain(rank, stream);
+  rank.end->lost_peer = rank.notes.has_lost_peer();
+  rank.end->is_ours = rank.notes.has_final_code();
+  rank.end->message = rank.end->failed() ? rank.notes.error_message() : "";
+  rank.end->stopped = is_stopped(rank) ? rank.stopped : 0;
+  rank.end->stopped_at_s = rank.stopped_at_s;
+  rank.end->shown = rank.output.show_of_last_lines();
+  rank.end->last_lines = {rank.output.last_lines().begin(), rank.output.last_lines().end()};
+  rank.output.log_line(fmt::format("--- rank {} ended with {}", rank.number, describe_exit(*rank.end)));
+}
+
+// A rank that was interrupted tells its peers, and any of them may end first: who was given the signal is
+// what the ranks themselves have noted. That they miss each other then is no failure.
+void Supervisor::on_interrupted_rank(const Rank& rank) {
+  const bool only_missed = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& other) {
+    return !other.end || !other.end->failed() || other.end->lost_peer;
+  });
+  if (interrupted_ != 0 || !only_missed) return;
+  int first = rank.number, signal = SIGTERM;
+  std::optional<RankNotes::Interruption> earliest;
+  for (const Rank& other : ranks_) {
+    const std::optional<RankNotes::Interruption> note = other.notes.interruption();
+    if (!note || (earliest && earliest->time <= note->time)) continue;
+    earliest = note;
+    first = other.number;
+    signal = note->signal;
+  }
+  const bool is_elsewhere = !earliest && others_ != nullptr;
+  if (earliest && others_ != nullptr) others_->tell_interrupted_rank(first);
+  interrupt(SIGTERM, first,
+            is_elsewhere ? "a rank was interrupted; SIGTERM passed on"
+                         : fmt::format("rank {} was interrupted ({}); SIGTERM passed on", first,
+                                       describe_signal(signal)));
+}
+
+// Nobody but those that are stopped can add anything once all others have ended.
 void Supervisor::settle() {
   const std::vector<RankEnd> so_far = ends();
   const RankEnd* root = root_cause(so_far);
+  const bool all_known = so_far.size() == ranks_.size() && root->stopped != 0;
   phase_ = Phase::Settling;
-  deadline_ = *first_failure_ + (is_final_code(root->exit_code) && root->signal == 0 ? setup_.agreement_grace
-                                 : is_own_fault(*root)                               ? kSettleOwnFault
-                                 : root->lost_peer                                   ? kSettleLostPeer
-                                                                                     : kSettleSuspicion);
+  deadline_ = *first_failure_ + (root->is_final()                        ? setup_.agreement_grace
+                                 : is_own_fault(*root) || all_known      ? kSettleOwnFault
+                                 : root->lost_peer || root->stopped != 0 ? kSettleLostPeer
+                                                                         : kSettleSuspicion);
 }
 
 void Supervisor::tell_failure() {
   if (others_ == nullptr || failure_told_) return;
   failure_told_ = true;
   const std::vector<RankEnd> so_far = ends();
-  if (const RankEnd* root = root_cause(so_far)) others_->tell_failure(*root, so_far);
+  const RankEnd* root = root_cause(so_far);
+  if (root != nullptr && !(root->lost_peer && interrupted_ != 0)) others_->tell_failure(*root, so_far);
 }
 
 void Supervisor::send(int signal) {
@@ -302,9 +386,10 @@ void Supervisor::stop_others() {
   send(SIGTERM);
 }
 
-void Supervisor::interrupt(int signal, const std::string& why) {
+void Supervisor::interrupt(int signal, int rank, const std::string& why) {
   interrupted_ = signal;
-  if (others_ != nullptr) others_->tell_interrupt(signal);
+  interrupted_rank_ = rank;
+  if (others_ != nullptr) others_->tell_interrupt(signal, rank);
   if (phase_ == Phase::Stopping || phase_ == Phase::Killing) return;  // they know
   const auto running =
       std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.end; });
@@ -334,7 +419,7 @@ void Supervisor::on_signal(int signal) {
   if (!asks_to_stop(signal)) return;
   const int passed_on = signal == SIGHUP ? SIGTERM : signal;  // programs know what SIGTERM means
   if (interrupted_ != 0) return kill_all();
-  interrupt(passed_on, fmt::format("SIG{} passed on", ::sigabbrev_np(passed_on)));
+  interrupt(passed_on, -1, fmt::format("{} passed on", describe_signal(passed_on)));
 }
 
 void Supervisor::on_deadline() {

@@ -4,6 +4,7 @@
 //                    and after a few seconds SIGKILL; a longer moment where it missed a peer, which is ending
 //   SIGINT, SIGTERM  passed on; the ranks have a longer grace to save their work; a second one kills them
 //   exit code 75     a rank was interrupted by somebody else: the others are told as if we had been
+//   SIGSTOP          of a rank, by somebody else: said, and remembered until it goes on
 //
 // Nothing is left when it returns: each signal goes to a rank's whole process group, and what a rank leaves
 // behind there is killed at its end.
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "tandem/launch/failure.h"
+#include "tandem/launch/rank_notes.h"
 #include "tandem/launch/rank_output.h"
 #include "tandem/launch/signals.h"
 #include "tandem/launch/terminal.h"
@@ -25,7 +27,7 @@ struct RankSetup {
   int rank = 0;
   std::vector<std::string> environment;
   std::filesystem::path log;
-  std::filesystem::path lost_peer;  // the file by which it says that it missed a peer
+  RankNotes notes;
   Show show_out = Show::Nothing;
   Show show_err = Show::Nothing;
 };
@@ -38,11 +40,14 @@ struct AttemptSetup {
   std::chrono::milliseconds failure_grace{5000};  // after another rank's failure
   std::chrono::milliseconds agreement_grace{
       2000};  // for ranks to find the same bad config or data themselves
+  std::chrono::milliseconds stopped_before{
+      1000};  // a rank that goes on so shortly before a failure may be its cause
 };
 
 struct AttemptResult {
   std::vector<RankEnd> ends;          // in the order of the setup
   int interrupted = 0;                // the signal that was passed on, or 0
+  int interrupted_rank = -1;          // who was given it, where that was a rank here and not the launcher
   bool stopped_from_outside = false;  // another node ended the attempt
 };
 
@@ -53,12 +58,15 @@ class OtherNodes {
     bool stop = false;      // the attempt is over
     bool is_final = false;  // ... for a reason that the ranks here may be about to find themselves
     int interrupt = 0;      // a signal that another node was given
+    int rank = -1;          // ... one of its ranks and not its launcher
   };
   virtual ~OtherNodes() = default;
   virtual int fd() const = 0;  // readable when there is news
   virtual News take() = 0;
   virtual void tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) = 0;
-  virtual void tell_interrupt(int signal) = 0;
+  virtual void tell_interrupt(int signal, int rank) = 0;  // rank: as in AttemptResult
+  virtual void tell_interrupted_rank(int rank) = 0;       // ... and says so itself
+  virtual void tell_stopped(int rank, int signal) = 0;    // by SIGSTOP; 0: it goes on
 };
 
 // Throws ConfigError where the program cannot be started.

@@ -1,5 +1,6 @@
 #include "tandem/launch/supervisor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,9 +32,10 @@ class SupervisorTest : public testing::Test {
     for (int rank = 0; rank < num_ranks; ++rank) {
       setup_.ranks.push_back(
           {.rank = rank,
-           .environment = rank_environment({.rank = rank, .world_size = num_ranks}, own_environment()),
+           .environment = rank_environment({.rank = rank, .world_size = num_ranks, .notes = notes_of(rank)},
+                                           own_environment()),
            .log = log_of(rank),
-           .lost_peer = lost_peer_of(rank)});
+           .notes = notes_of(rank)});
     }
     Terminal terminal(quiet_[1], quiet_[1]);
     return supervise(setup_, signals_, terminal, others_);
@@ -41,8 +43,16 @@ class SupervisorTest : public testing::Test {
   std::filesystem::path log_of(int rank) const {
     return directory_.path() / ("rank-" + std::to_string(rank) + ".log");
   }
-  std::filesystem::path lost_peer_of(int rank) const {
-    return directory_.path() / ("lost_peer" + std::to_string(rank));
+  RankNotes notes_of(int rank) const { return RankNotes::in(directory_.path(), rank); }
+  // A process whose number a script has written there has ended.
+  bool ends(const char* name) const {
+    const int pid = std::stoi(read_text(directory_.path() / name));
+    for (int tries = 0; tries < 6000; ++tries, ::usleep(10000)) {
+      std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+      std::string text;
+      if (!std::getline(stat, text) || text[text.rfind(')') + 2] == 'Z') return true;
+    }
+    return false;
   }
   bool exists(const char* name) const { return std::filesystem::exists(directory_.path() / name); }
 
@@ -81,20 +91,18 @@ TEST_F(SupervisorTest, AFailureStopsTheOthersAndIsTheRootCause) {
 TEST_F(SupervisorTest, ARankThatIgnoresSigtermIsKilledWithAllItStarted) {
   setup_.failure_grace = std::chrono::milliseconds(100);
   const AttemptResult result =
-      run("if [ $RANK = 1 ]; then sleep 0.2; exit 1; fi; trap '' TERM; sh -c \"trap '' TERM; sleep 1; touch "
-          "late\" & "
-          "wait; sleep 60",
+      run("if [ $RANK = 1 ]; then while ! [ -s pid ]; do sleep 0.01; done; exit 1; fi; trap '' TERM; "
+          "sh -c \"trap '' TERM; echo \\$\\$ > pid; while true; do sleep 1; done\" & wait; sleep 60",
           2);
   EXPECT_EQ(SIGKILL, result.ends[0].signal);
   EXPECT_TRUE(result.ends[0].killed);
-  ::usleep(1200000);
-  EXPECT_FALSE(exists("late"));
+  EXPECT_TRUE(ends("pid"));
 }
 
 TEST_F(SupervisorTest, WhatARankLeavesBehindEndsWithIt) {
-  run("sh -c 'sleep 0.5; touch late' & exit 0", 1);
-  ::usleep(700000);
-  EXPECT_FALSE(exists("late"));
+  run("sh -c 'echo $$ > pid; while true; do sleep 1; done' & while ! [ -s pid ]; do sleep 0.01; done; exit 0",
+      1);
+  EXPECT_TRUE(ends("pid"));
 }
 
 TEST_F(SupervisorTest, AStoppedRankIsStoppedToo) {
@@ -106,9 +114,54 @@ TEST_F(SupervisorTest, AStoppedRankIsStoppedToo) {
   EXPECT_NE(0, result.ends[0].signal);
 }
 
-TEST_F(SupervisorTest, RanksWithAFinalCodeHaveTimeToAgree) {
+// Stopped and, as they find, not there for them.
+const std::string kMissStopped =
+    "if [ $RANK = 1 ]; then echo $$ > .pid; mv .pid pid; while true; do sleep 1; done; fi; "
+    "while ! [ -e pid ]; do sleep 0.01; done; ";
+
+TEST_F(SupervisorTest, AStoppedRankIsTheCauseWhereTheOthersMissIt) {
+  const AttemptResult result = run(
+      kMissStopped + "kill -STOP $(cat pid); touch $TANDEM_LOST_PEER_FILE; echo rank 1 is silent >&2; exit 1",
+      3);
+  const RankEnd* root = root_cause(result.ends);
+  ASSERT_NE(nullptr, root);
+  EXPECT_EQ(1, root->rank);
+  EXPECT_EQ("rank 1 was stopped (SIGSTOP): rank 1 is silent", describe_failure(*root, result.ends));
+}
+
+TEST_F(SupervisorTest, ARankThatWentOnBeforeAFailureIsItsCauseIfThatWasShortlyBefore) {
+  const std::string script =
+      kMissStopped +
+      "[ $RANK = 0 ] && sleep 60; kill -STOP $(cat pid); sleep 0.1; kill -CONT $(cat pid); "
+      "touch $TANDEM_LOST_PEER_FILE; exit 1";
+  setup_.stopped_before = std::chrono::milliseconds(60000);
+  EXPECT_EQ(1, root_cause(run(script, 3).ends)->rank);
+  setup_.stopped_before = std::chrono::milliseconds(0);
+  EXPECT_EQ(2, root_cause(run(script, 3).ends)->rank);
+}
+
+TEST_F(SupervisorTest, OfRanksThatWereInterruptedTheFirstToNoteItIsNamed) {
   const AttemptResult result =
-      run("[ $RANK = 0 ] || sleep 0.3; echo 'tandem: error: bad key' >&2; exit 2", 3);
+      run("[ $RANK = 2 ] && { echo 10 > $TANDEM_INTERRUPTED_FILE; touch noted; sleep 60; }; "
+          "while ! [ -e noted ]; do sleep 0.01; done; "
+          "[ $RANK = 0 ] && exit 75; trap 'touch $TANDEM_INTERRUPTED_FILE; exit 75' TERM; while true; do "
+          "sleep 0.01; done",
+          3);
+  EXPECT_EQ(SIGTERM, result.interrupted);
+  EXPECT_EQ(2, result.interrupted_rank);
+}
+
+TEST_F(SupervisorTest, RanksThatMissOneThatWasInterruptedAreNoFailure) {
+  const AttemptResult result =
+      run("[ $RANK = 1 ] && { echo 15 > $TANDEM_INTERRUPTED_FILE; touch noted; sleep 0.2; exit 75; }; "
+          "while ! [ -e noted ]; do sleep 0.01; done; touch $TANDEM_LOST_PEER_FILE; exit 1",
+          3);
+  EXPECT_EQ(1, result.interrupted_rank);
+}
+
+TEST_F(SupervisorTest, RanksWithAFinalCodeHaveTimeToAgree) {
+  const AttemptResult result = run(
+      "touch $TANDEM_FINAL_FILE; [ $RANK = 0 ] || sleep 0.3; echo 'tandem: error: bad key' >&2; exit 2", 3);
   ASSERT_NE(nullptr, root_cause(result.ends));
   EXPECT_TRUE(all_alike(*root_cause(result.ends), result.ends));
 }
@@ -116,18 +169,38 @@ TEST_F(SupervisorTest, RanksWithAFinalCodeHaveTimeToAgree) {
 TEST_F(SupervisorTest, ARankThatMissedAPeerIsNotTheCause) {
   const AttemptResult result =
       run("if [ $RANK = 1 ]; then sleep 0.4; echo disk full >&2; exit 1; fi; "
-          "touch lost_peer$RANK; echo rank 1 is gone >&2; exit 1",
+          "touch $TANDEM_LOST_PEER_FILE; echo rank 1 is gone >&2; exit 1",
           3);
   ASSERT_NE(nullptr, root_cause(result.ends));
   EXPECT_EQ(1, root_cause(result.ends)->rank);
   EXPECT_TRUE(result.ends[0].lost_peer && result.ends[2].lost_peer);
   EXPECT_FALSE(result.ends[1].lost_peer || result.ends[1].told);
-  EXPECT_FALSE(exists("lost_peer0"));
 }
 
 TEST_F(SupervisorTest, WhatAnEarlierRankSaidIsForgotten) {
-  std::ofstream(lost_peer_of(0)).close();
-  EXPECT_FALSE(run("exit 1", 1).ends[0].lost_peer);
+  for (const std::filesystem::path& path :
+       {notes_of(0).lost_peer, notes_of(0).final_code, notes_of(0).interrupted, notes_of(0).error})
+    std::ofstream(path) << R"({"message": "an old one"})";
+  const AttemptResult result = run("exit 2", 1);
+  EXPECT_FALSE(result.ends[0].lost_peer || result.ends[0].is_final());
+  EXPECT_EQ("", result.ends[0].last_line());
+}
+
+TEST_F(SupervisorTest, ARanksErrorFileSaysWhyItFailed) {
+  const AttemptResult result =
+      run("echo at exit >&2; printf %s '{\"message\": {\"message\": \"ValueError: no\\nat all\", "
+          "\"extraInfo\": {}}}' > "
+          "$TORCHELASTIC_ERROR_FILE; exit 1",
+          1);
+  EXPECT_EQ("rank 0 failed with exit code 1: ValueError: no", describe_failure(result.ends[0], result.ends));
+}
+
+TEST_F(SupervisorTest, AnErrorFileThatIsNoneSaysNothing) {
+  for (const char* content : {"", "[1]", "{\"message\": 3}", "{\"message\": {\"x\": {}}}", "{{{{"}) {
+    const std::string script =
+        fmt::format("echo '{}' > $TORCHELASTIC_ERROR_FILE; echo last; exit 1", content);
+    EXPECT_EQ("last", run(script, 1).ends[0].last_line()) << content;
+  }
 }
 
 TEST_F(SupervisorTest, ASignalIsPassedOnAndARankMaySaveItsWork) {
@@ -162,8 +235,7 @@ TEST_F(SupervisorTest, ARankThatWasInterruptedByOthersInterruptsAll) {
 
 TEST_F(SupervisorTest, AProgramThatDoesNotExistIsNamed) {
   setup_.program = {"no-such-program"};
-  setup_.ranks = {
-      {.rank = 0, .environment = own_environment(), .log = log_of(0), .lost_peer = lost_peer_of(0)}};
+  setup_.ranks = {{.rank = 0, .environment = own_environment(), .log = log_of(0), .notes = notes_of(0)}};
   Terminal terminal(quiet_[1], quiet_[1]);
   try {
     supervise(setup_, signals_, terminal);
@@ -214,10 +286,20 @@ class PlayedNode : public OtherNodes {
     return news_;
   }
   void tell_failure(const RankEnd& root, const std::vector<RankEnd>&) override { failed_ = root.rank; }
-  void tell_interrupt(int signal) override { interrupt_ = signal; }
+  void tell_interrupt(int signal, int rank) override {
+    interrupt_ = signal;
+    interrupted_ = rank;
+  }
+  void tell_interrupted_rank(int rank) override { noted_ = rank; }
+  void tell_stopped(int rank, int signal) override {
+    stopped_.emplace_back(rank, signal);
+    if (signal == 0) std::ofstream(goes_on_).close();
+  }
 
   int failed_ = -1;
-  int interrupt_ = 0;
+  int interrupt_ = 0, interrupted_ = -1, noted_ = -1;
+  std::vector<std::pair<int, int>> stopped_;
+  std::filesystem::path goes_on_;
 
  private:
   int pipe_[2];
@@ -238,7 +320,8 @@ TEST_F(SupervisorTest, RanksHaveTimeToAgreeWithAFinalCodeOfAnotherNode) {
   PlayedNode node;
   others_ = &node;
   node.say({.stop = true, .is_final = true});
-  AttemptResult result = run("sleep 0.$RANK; echo 'tandem: error: bad key' >&2; exit 2", 3);
+  AttemptResult result =
+      run("touch $TANDEM_FINAL_FILE; sleep 0.$RANK; echo 'tandem: error: bad key' >&2; exit 2", 3);
   EXPECT_TRUE(result.stopped_from_outside);
   ASSERT_NE(nullptr, root_cause(result.ends));
   EXPECT_TRUE(all_alike(*root_cause(result.ends), result.ends));
@@ -257,7 +340,7 @@ TEST_F(SupervisorTest, RanksThatAllMissedAPeerLeaveTheWordToItsNode) {
     ::usleep(300000);
     node.say({.stop = true});
   });
-  const AttemptResult result = run("touch lost_peer$RANK; exit 1", 2);
+  const AttemptResult result = run("touch $TANDEM_LOST_PEER_FILE; exit 1", 2);
   EXPECT_TRUE(result.stopped_from_outside);
   EXPECT_NE(-1, node.failed_);  // ... and is told then, which changes nothing
 }
@@ -270,6 +353,19 @@ TEST_F(SupervisorTest, OtherNodesLearnOfAFailureAndOfASignal) {
   // Not SIGINT: a shell that is about to start `sleep` minds it only when that has ended.
   run("kill -TERM $PPID; sleep 60", 1);
   EXPECT_EQ(SIGTERM, node.interrupt_);
+  EXPECT_EQ(-1, node.interrupted_);
+}
+
+TEST_F(SupervisorTest, OtherNodesLearnWhoWasInterruptedAndWhoWasStopped) {
+  PlayedNode node;
+  others_ = &node;
+  run("echo 15 > $TANDEM_INTERRUPTED_FILE; exit 75", 1);
+  EXPECT_EQ(0, node.noted_);
+  node.goes_on_ = directory_.path() / "goes_on";
+  run("while ! [ -e goes_on ]; do sleep 0.05; kill -CONT $$; done & kill -STOP $$; while ! [ -e goes_on ]; "
+      "do sleep 0.01; done",
+      1);
+  EXPECT_EQ((std::vector<std::pair<int, int>>{{0, SIGSTOP}, {0, 0}}), node.stopped_);
 }
 
 }  // namespace

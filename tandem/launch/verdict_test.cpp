@@ -18,6 +18,7 @@ AttemptResult result_of(const std::vector<int>& exit_codes, int interrupted = 0)
     end.rank = static_cast<int>(result.ends.size());
     end.exit_code = code;
     end.told = interrupted != 0;
+    end.is_ours = true;
     result.ends.push_back(end);
   }
   return result;
@@ -39,6 +40,28 @@ TEST(Verdict, BadUsageMemoryAndDataAreNeverRestarted) {
     EXPECT_EQ(EndKind::Stop, end.kind);
     EXPECT_EQ(code, end.code);
   }
+}
+
+TEST(Verdict, CodesOfAnotherProgramMeanNothing) {
+  for (int code : {2, 3, 4}) {
+    AttemptResult result = result_of({code, 0});
+    result.ends[0].is_ours = false;
+    EXPECT_EQ(EndKind::Restart, judge(result, 0, 3).kind);
+    EXPECT_EQ(1, judge(result, 3, 3).code);
+  }
+}
+
+TEST(Verdict, RanksThatMissOneThatWasInterruptedAreInterruptedToo) {
+  AttemptResult result = result_of({1, 75, 1}, SIGTERM);
+  for (int rank : {0, 2}) result.ends[static_cast<size_t>(rank)].lost_peer = true;
+  result.ends[0].told = result.ends[1].told = false;
+  result.interrupted_rank = 1;
+  const RoundEnd end = judge(result, 0, 3);
+  EXPECT_EQ(EndKind::Stop, end.kind);
+  EXPECT_EQ(75, end.code);
+  EXPECT_EQ(1, end.rank);
+  result.ends[2].lost_peer = false;  // it could not save
+  EXPECT_EQ("rank 2 failed with exit code 1", judge(result, 0, 3).reason);
 }
 
 TEST(Verdict, AnInterruptionThatWasSavedIs75AndOneThatWasNotIsTheSignal) {
@@ -150,6 +173,34 @@ TEST(Report, TellsALineThatARankWhichEndedAlikeHasShownNoSecondTime) {
   EXPECT_EQ(
       "tandem launch: ranks 0, 1 failed with exit code 1\ntandem launch: the ranks' output is in LOGS\n",
       told(judge(result, 0, 0), result));
+}
+
+TEST(Report, NamesTheRankThatWasInterrupted) {
+  AttemptResult result = result_of({75, 75}, SIGTERM);
+  EXPECT_EQ("", told(judge(result, 0, 0), result));
+  result.interrupted_rank = 1;
+  EXPECT_EQ("tandem launch: rank 1 was interrupted, and all ranks have ended: launch again to go on\n",
+            told(judge(result, 0, 0), result));
+}
+
+TEST(Report, NamesTheStoppedRankAndTheLineOfWhoMissedIt) {
+  AttemptResult result = result_of({1, 0, 1});
+  for (RankEnd& rank : result.ends) {
+    rank.lost_peer = rank.rank != 1;
+    rank.last_lines = {rank.rank == 1 ? "step 5" : "tandem: error: rank 1 is silent"};
+  }
+  result.ends[1].stopped = SIGSTOP;
+  result.ends[1].told = true;
+  result.ends[1].exit_code = 4;
+  const std::string rest =
+      "tandem launch: after it ranks 0, 2 failed for want of a peer\n"
+      "tandem launch: the ranks' output is in LOGS\n";
+  EXPECT_EQ(1, judge(result, 0, 0).code);
+  EXPECT_EQ(EndKind::Restart, judge(result, 0, 1).kind);
+  EXPECT_EQ("tandem: error: rank 1 was stopped (SIGSTOP): rank 1 is silent\n" + rest,
+            told(judge(result, 0, 0), result));
+  result.ends[0].shown = Show::AsItIs;
+  EXPECT_EQ("tandem launch: rank 1 was stopped (SIGSTOP)\n" + rest, told(judge(result, 0, 0), result));
 }
 
 TEST(Report, IsAnotherNodesReasonWhereThisOnesRanksEndedOfIt) {

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "tandem/comm/launch_notes.h"
+
 namespace tandem {
 namespace {
 
@@ -11,6 +13,7 @@ struct sigaction g_old_int, g_old_term, g_old_hup, g_old_pipe;
 
 void on_signal(int number) {
   g_signal = number;
+  tell_interrupted(number);
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;
   sigaction(SIGINT, &plain, nullptr);
@@ -23,6 +26,7 @@ void on_signal(int number) {
 
 InterruptListener::InterruptListener() {
   g_signal = 0;
+  prepare_to_tell_interrupted();
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, &g_old_int);

@@ -278,11 +278,35 @@ class Failures(LaunchTest):
     def test_bad_config_memory_and_data_are_not_started_again(self):
         for code in (2, 3, 4):
             with self.subTest(code=code):
-                script = f"echo x >> starts-{code}; echo 'tandem: error: it is bad' >&2; exit {code}"
+                script = (f"echo x >> starts-{code}; touch $TANDEM_FINAL_FILE; "
+                          f"echo 'tandem: error: it is bad' >&2; exit {code}")
                 for result in self.launch_ranks(3, "--max-restarts", 5, "sh", "-c", script, expect=code):
                     self.assertEqual("tandem: error: it is bad\n", result.err)
                 self.assertEqual(3, (self.directory / f"starts-{code}").read_text().count("x"))
                 self.assertEqual([], list((self.directory / "tmp").iterdir()))
+
+    def test_another_programs_2_3_and_4_are_failures_like_any_other(self):
+        for code in (2, 3, 4):
+            with self.subTest(code=code):
+                script = f"echo x >> starts-{code}; echo it said so; exit {code}"
+                for result in self.launch_ranks(2, "--max-restarts", 1, "sh", "-c", script, expect=FAILED):
+                    self.assertIn("restarting all ranks (1 of 1)", result.err)
+                    self.assertRegex(result.err, rf"tandem: error: ranks? [01, ]+ failed with exit code {code}")
+                    self.assertIn("the ranks' output is in", result.err)
+                self.assertEqual(4, (self.directory / f"starts-{code}").read_text().count("x"))
+
+    def test_what_tandem_refuses_under_another_program_is_final_too(self):
+        script = f"echo x >> starts; {tandem_run.program()} train no-such.yaml"
+        for result in self.launch_ranks(2, "--max-restarts", 3, "sh", "-c", script, expect=None):
+            self.assert_one_line_error(result, result.code, "no-such.yaml")
+        self.assertEqual(2, (self.directory / "starts").read_text().count("x"))
+
+    def test_an_error_file_says_why_a_rank_failed(self):
+        script = ("[ $RANK = 1 ] || sleep 100; printf %s '{\"message\": {\"message\": \"ValueError: no\", "
+                  "\"extraInfo\": {\"py_callstack\": \"x\"}}}' > $TORCHELASTIC_ERROR_FILE; echo bye >&2; exit 1")
+        for result in self.launch_ranks(2, "sh", "-c", script, expect=FAILED):
+            self.assertEqual("tandem: error: rank 1 failed with exit code 1: ValueError: no",
+                             next(line for line in result.err.splitlines() if "error" in line))
 
     def test_an_error_of_tandem_on_every_rank_is_shown_once(self):
         for arguments in ((), ("--tee", 0)):
@@ -425,7 +449,8 @@ class TwoNodes:
                          [(self.shown(rank, 1)["RANK"], self.shown(rank, 0)["GROUP_RANK"]) for rank in (0, 1)])
 
     def test_a_final_failure_ends_both_with_its_code(self):
-        script = "[ $RANK = 1 ] && { echo 'tandem: error: bad shard' >&2; exit 4; }; sleep 100"
+        script = ("[ $RANK = 1 ] && { touch $TANDEM_FINAL_FILE; echo 'tandem: error: bad shard' >&2; exit 4; }; "
+                  "sleep 100")
         for result in self.results(self.nodes(script, "--max-restarts", 2), BAD_DATA):
             self.assertIn("bad shard", result.err)
         self.results(self.nodes("[ $RANK = 0 ] && exit 1; sleep 100"), FAILED)

@@ -22,8 +22,12 @@ def num_lines(path):
 
 def is_caught(process, number):
     """Whether the process has a handler for a signal."""
+    return is_caught_by(process.pid, number)
+
+
+def is_caught_by(pid, number):
     try:
-        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
     mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")), "0")

@@ -126,8 +126,9 @@ class LostRanks(ranks.RanksTest, kill.StoppedRuns):
         """The launcher and every other rank name the one that was lost."""
         killed = rf"rank {rank} failed with signal 9 \(SIGKILL\)"
         missed = rf"exit code 1: .*\branks? ([\d, ]+, )?{rank}\b"
+        stopped = rf"rank {rank} was stopped \(SIGSTOP\)"
         # Whichever node is quicker says what it knows: how the rank ended, or that it is gone.
-        wanted = missed if number == STOP else killed if self.num_nodes == 1 else f"{killed}|{missed}"
+        wanted = stopped if number == STOP else killed if self.num_nodes == 1 else f"{killed}|{missed}"
         self.assertRegex(launch.restart_message(), wanted)
         for other in set(range(launch.num_ranks)) - {rank}:
             log = launch.log(other)
