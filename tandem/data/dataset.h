@@ -37,6 +37,9 @@ class Dataset {
   virtual void fill(int64_t index, const SampleBuffers& out) const = 0;  // from any thread
   virtual int64_t num_valid_targets(int64_t /*index*/) const { return spec().num_targets(); }
 
+  // Whether samples next to each other come from the same place, so that the first ones do not stand for all.
+  virtual bool is_in_order() const { return false; }
+
   // What no model can beat in expectation, where the set knows it: nats a target, and a share of targets.
   virtual std::optional<double> loss_floor() const { return std::nullopt; }
   virtual std::optional<double> best_accuracy() const { return std::nullopt; }

@@ -28,6 +28,14 @@ int64_t target_bytes(const SampleSpec& spec, const LoaderOptions& options) {
   return padded(options.micro_batch * spec.num_targets() * static_cast<int64_t>(sizeof(int32_t)));
 }
 
+Sampler sampler_of(const Dataset& dataset, const LoaderOptions& options) {
+  const int64_t count = dataset.num_samples();
+  if (options.pass == Pass::Shuffled) return Sampler(count, true, options.seed);
+  const bool is_part = options.max_samples > 0 && options.max_samples < count;
+  // Of one key, whatever the seed: runs are compared by these losses.
+  return Sampler(count, is_part && dataset.is_in_order(), hash_name("evaluation"));
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -42,7 +50,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
     : dataset_(dataset),
       spec_(dataset.spec()),
       options_(options),
-      sampler_(dataset.num_samples(), options.pass == Pass::Shuffled, options.seed),
+      sampler_(sampler_of(dataset, options)),
       slots_(static_cast<size_t>(num_slots(options))) {
   TANDEM_CHECK(dataset.num_samples() > 0 && options.micro_batch > 0 && options.world_size > 0);
   TANDEM_CHECK(options.rank >= 0 && options.rank < options.world_size);

@@ -19,7 +19,7 @@ namespace tandem {
 
 enum class Pass {
   Shuffled,  // without end, a new order each epoch: training
-  Once,      // every sample once, in order, padded with samples without targets: evaluation
+  Once,      // every sample once, padded with samples without targets: evaluation
 };
 
 struct LoaderOptions {
@@ -27,10 +27,11 @@ struct LoaderOptions {
   int64_t global_batch = 1;  // samples over all ranks; a multiple of micro_batch * world_size
   int64_t micro_batch = 1;
   int64_t rank = 0, world_size = 1;
-  int64_t workers = 0;      // threads; 0 = next() makes the micro-batch itself
-  int64_t prefetch = 4;     // micro-batches made ahead, at least 1 where there are workers
-  uint64_t seed = 1;        // of the order
-  int64_t max_samples = 0;  // Pass::Once: samples from there on count as padding; 0 = all of the set
+  int64_t workers = 0;   // threads; 0 = next() makes the micro-batch itself
+  int64_t prefetch = 4;  // micro-batches made ahead, at least 1 where there are workers
+  uint64_t seed = 1;     // of the order
+  // Pass::Once: that many samples, always the same; of a set in order, spread over all of it. 0 = all.
+  int64_t max_samples = 0;
   double timeout_s = 300.0;
 };
 

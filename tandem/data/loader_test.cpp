@@ -17,10 +17,11 @@ namespace {
 // Token 0 of a sample is its index; sample i has i % 3 + 1 targets of 3.
 class Numbered final : public Dataset {
  public:
-  explicit Numbered(int64_t size) : size_(size) {}
+  explicit Numbered(int64_t size, bool in_order = false) : size_(size), in_order_(in_order) {}
   SampleSpec spec() const override { return {.kind = SampleKind::Tokens, .context = 3, .num_classes = 1000}; }
   int64_t num_samples() const override { return size_; }
   int64_t num_valid_targets(int64_t index) const override { return index % 3 + 1; }
+  bool is_in_order() const override { return in_order_; }
   void fill(int64_t index, const SampleBuffers& out) const override {
     if (index == broken) throw DataError("sample {}: broken", index);
     for (int64_t t = 0; t < 3; ++t) {
@@ -35,6 +36,7 @@ class Numbered final : public Dataset {
 
  private:
   int64_t size_;
+  bool in_order_;
 };
 
 struct Arena {
@@ -180,6 +182,39 @@ TEST(Loader, CountsTheTargetsItDelivers) {
     EXPECT_EQ(seen.num_valid_targets, num_valid);
     EXPECT_EQ(loading.loader.valid_targets(seen.first_sample, 5), num_valid);
   }
+}
+
+TEST(Loader, SomeSamplesOfASetInOrderAreSpreadOverAllOfItAndAlwaysTheSame) {
+  const Numbered set(900, /*in_order=*/true);
+  const auto taken = [&](int64_t world_size, uint64_t seed) {
+    std::set<int32_t> indices;
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      Loading loading(set, {.pass = Pass::Once,
+                            .global_batch = 4 * world_size,
+                            .micro_batch = 4,
+                            .rank = rank,
+                            .world_size = world_size,
+                            .seed = seed,
+                            .max_samples = 90});
+      for (int64_t i = 0; i < loading.loader.num_micro_batches(); ++i) {
+        const Seen seen = see(loading.loader, 4);
+        for (size_t row = 0; row < 4; ++row) {
+          if (seen.targets[row * 3] != kNoTarget) {
+            EXPECT_TRUE(indices.insert(seen.indices[row]).second);
+          }
+        }
+      }
+    }
+    return indices;
+  };
+  const std::set<int32_t> once = taken(1, 1);
+  EXPECT_EQ(once.size(), 90u);
+  for (int third = 0; third < 3; ++third) {
+    const auto count = std::count_if(once.begin(), once.end(), [&](int32_t i) { return i / 300 == third; });
+    EXPECT_GE(count, 15) << third;
+  }
+  EXPECT_EQ(taken(3, 1), once);
+  EXPECT_EQ(taken(1, 2), once);
 }
 
 TEST(Loader, PassesOnceInOrderAndPadsTheEnd) {

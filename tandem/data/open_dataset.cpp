@@ -6,6 +6,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/nearest.h"
+#include "tandem/data/held_out.h"
 #include "tandem/data/shapes.h"
 #include "tandem/data/stories.h"
 #include "tandem/data/token_windows.h"
@@ -45,7 +46,8 @@ std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const Dat
     throw ConfigError("{}: only the bytes tokenizer reads a text file directly; run tandem prepare for {}",
                       name, options.tokenizer);
   }
-  return std::make_unique<TokenWindows>(name, open_text(path), options.context);
+  auto text = options.keep_end_apart ? open_part(path, split, options.context) : open_text(path);
+  return std::make_unique<TokenWindows>(name, std::move(text), options.context);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/data/held_out.h"
 #include "tandem/data/token_shard.h"
 #include "tandem/data/tokenizer.h"
 
@@ -65,13 +66,6 @@ std::string_view as_text(const MappedFile& file) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-size_t train_bytes(std::string_view text, double eval_fraction) {
-  if (eval_fraction <= 0.0) return text.size();
-  const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1.0 - eval_fraction));
-  const size_t line_end = text.find('\n', cut);
-  return line_end == std::string_view::npos || line_end + 1 >= text.size() ? cut : line_end + 1;
-}
-
 // A megabyte or so at a time, to the end of a line where there is one.
 std::string_view next_chunk(std::string_view text) {
   constexpr size_t kChunk = size_t{1} << 20;
@@ -119,7 +113,7 @@ class Preparation {
     if (zero != std::string_view::npos) {
       throw DataError("{}: byte 0 at offset {}: expected text, found binary", input.string(), zero);
     }
-    const size_t cut = train_bytes(text, options_.eval_fraction);
+    const size_t cut = held_out_begin(text, options_.eval_fraction);
     add_document(text.substr(0, cut), train_);
     add_document(text.substr(cut), eval_);
     ++stats_.num_files;

@@ -8,12 +8,15 @@
 #include <span>
 #include <string>
 
+#include "tandem/data/held_out.h"
+
 namespace tandem {
 
 struct PrepareOptions {
   std::string tokenizer = "bytes";
   int64_t shard_tokens = int64_t{1} << 24;
-  double eval_fraction = 0.05;  // the end of each file, from a line's beginning where there is one; 0 = none
+  double eval_fraction =
+      kHeldOutFraction;  // the end of each file, from a line's beginning where there is one; 0 = none
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // called about once a megabyte
 };
 

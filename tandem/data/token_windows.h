@@ -33,6 +33,7 @@ class TokenWindows final : public Dataset {
   int64_t num_samples() const override { return num_samples_; }
   void fill(int64_t index, const SampleBuffers& out) const override;
   int64_t num_valid_targets(int64_t index) const override;
+  bool is_in_order() const override { return true; }
 
  private:
   std::unique_ptr<TokenSource> source_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -61,9 +62,17 @@ std::vector<std::string> changes_of_data(const CheckpointMeta& meta, std::span<c
   }
   const std::string before = meta.scalars.value("data", data_fingerprint);  // older checkpoints have none
   if (told.empty() && before != data_fingerprint) {
+    // Whether the end of a text is kept apart depends on data.eval.
+    const auto eval = std::find_if(changes.begin(), changes.end(),
+                                   [](const ConfigChange& change) { return change.key == "data.eval"; });
     told.push_back(
-        fmt::format("data.train {} has other contents than before: samples may come twice or not at all",
-                    config.data.train));
+        eval != changes.end()
+            ? fmt::format("data.eval was {} and is now {}: training sees another part of "
+                          "data.train, and samples come in another order than before",
+                          eval->before.dump(), eval->after.dump())
+            : fmt::format(
+                  "data.train {} has other contents than before: samples may come twice or not at all",
+                  config.data.train));
   }
   return told;
 }

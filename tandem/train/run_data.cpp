@@ -1,5 +1,7 @@
 #include "tandem/train/run_data.h"
 
+#include <filesystem>
+
 #include "tandem/data/open_dataset.h"
 
 namespace tandem {
@@ -43,6 +45,12 @@ LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at) 
   return options;
 }
 
+bool keeps_end_apart(const DataConfig& data) {
+  std::error_code ignored;  // opening what cannot be looked at tells
+  if (!std::filesystem::is_regular_file(data.train, ignored)) return false;
+  return data.train == data.eval || std::filesystem::equivalent(data.train, data.eval, ignored);
+}
+
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   DatasetOptions options;
   options.seed = static_cast<uint64_t>(config.train.seed);
@@ -50,6 +58,7 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   options.image_size = config.model.image_size;
   options.max_classes = config.model.is_language_model() ? config.model.vocab : config.model.classes;
   options.tokenizer = config.data.tokenizer;
+  options.keep_end_apart = keeps_end_apart(config.data);
   return open_dataset(split == Split::Train ? config.data.train : config.data.eval, split, options);
 }
 

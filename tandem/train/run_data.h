@@ -16,6 +16,9 @@ SampleSpec sample_spec(const ModelConfig& model);  // what a model takes
 LoaderOptions train_loader_options(const Config& config, const MeshPosition& at = {});
 LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at = {});
 
+// Whether data.train is a text file that data.eval names too: its end is kept for evaluation then.
+bool keeps_end_apart(const DataConfig& data);
+
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split);
 
 }  // namespace tandem

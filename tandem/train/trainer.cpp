@@ -26,6 +26,7 @@
 #include "tandem/train/journal.h"
 #include "tandem/train/lr_schedule.h"
 #include "tandem/train/model_state.h"
+#include "tandem/train/run_data.h"
 #include "tandem/train/run_session.h"
 #include "tandem/train/world.h"
 
@@ -234,6 +235,13 @@ class Trainer {
       journal_.message(fmt::format("an earlier run was moved to {}", directory_.moved_to().string()));
     }
     if (resumed > 0) journal_.message(fmt::format("resumed from step {}", resumed));
+    if (keeps_end_apart(config_.data)) {
+      const int64_t held_out = run_.eval_data().num_samples();
+      journal_.message(
+          fmt::format("{}: the last {} of {} windows are kept for evaluation, the others trained on (with "
+                      "another set as data.eval, all)",
+                      config_.data.train, held_out, held_out + run_.train_data().num_samples()));
+    }
     if (const auto floor = run_.eval_data().loss_floor())
       journal_.message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
     if (config_.precision == Precision::Fp8) {

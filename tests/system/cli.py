@@ -208,6 +208,41 @@ class FromTextToText(TandemTest):
         self.assertIn(f"and {num_tensors - 10} more; --all lists them", few)
         self.assertEqual(num_tensors, len(re.findall(row, all_of_them, re.M)), all_of_them)
 
+    def test_the_end_of_a_text_is_evaluated_and_never_trained_on(self):
+        body = "".join(f"line {number} of a book\n" for number in range(700))  # its last twentieth begins within
+        losses, evals = {}, {}
+        for end in ("a quiet end ", "QUITE ANOTHER"):
+            book = self.directory / "book.txt"
+            book.write_text(body + end * 40)
+            content = config(GPT2, train={"steps": 12, "eval_every": 12}, data={"train": "book.txt", "eval_samples": 1000})
+            path = self.write_config(content)
+            run = self.directory / end.split()[0]
+            told = self.tandem("train", path, "--run-dir", run, "--set", "checkpoint.every=12").err
+            self.assertIn("windows are kept for evaluation", told)
+            rows = tandem_run.read_metrics(run)
+            losses[end] = [row["loss"] for row in rows]
+            evals[end] = float(rows[-1]["eval_loss"])
+            # Later, too; also where the file is named in another way.
+            for name in ("book.txt", book):
+                result = json.loads(self.tandem("evaluate", run, "--json", "--set", f"data.eval={name}").out)
+                self.assertAlmostEqual(evals[end], result["eval_loss"], places=5)
+                self.assertLess(result["targets"], 0.1 * book.stat().st_size)
+        self.assertEqual(*losses.values())
+        self.assertNotEqual(*evals.values())
+
+        self.write_config(content)
+        again = self.tandem("train", path, "--run-dir", run, "--set", "checkpoint.every=12", "--set", "train.steps=13")
+        self.assertNotIn("warning", again.err)
+        other = self.tandem("train", path, "--run-dir", run, "--set", "train.steps=14", "--set", "data.eval=builtin:stories")
+        self.assertIn("warning: data.eval was \"book.txt\" and is now \"builtin:stories\"", other.err)
+        self.assertNotIn("are kept for evaluation", other.err)
+
+    def test_a_text_too_short_for_both_is_refused(self):
+        (self.directory / "note.txt").write_text("a song of seas and sails\n" * 3)
+        path = self.write_config(config(GPT2, data={"train": "note.txt"}))
+        self.refuse(tandem_run.BAD_DATA, ["note.txt: 75 tokens are too few to keep some apart"], "train", path)
+        self.tandem("train", path, "--set", "data.eval=builtin:stories")
+
     def test_a_model_of_images_is_evaluated_by_its_accuracy(self):
         run = self.train(config(MLP, train={"eval_every": 5}), "run")
         result = json.loads(self.tandem("evaluate", run, "--json").out)
