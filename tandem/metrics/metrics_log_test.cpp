@@ -146,6 +146,76 @@ TEST_F(Metrics, BlocksOfZerosThatAPowerCutLeavesAreDropped) {
   EXPECT_EQ(text("metrics.csv"), csv);
 }
 
+TEST_F(Metrics, ADamagedRowLosesNoOther) {
+  run(1, 20, 0);
+  const std::string jsonl = text("metrics.jsonl"), csv = text("metrics.csv");
+  const std::vector<std::string> damages[] = {
+      {"\"step\":7", "\"stop\":7"},       {"{\"step\":7,\"epoch\":0", "{\"step\":7,\"epoch:0"},
+      {"{\"step\":7,", "{\"step\":9,"},   {"{\"step\":7,", "{\"step\":3,"},
+      {"{\"step\":7,", "{\"step\":700,"}, {"\n{\"step\":7,", "{\"step\":7,"}};
+  for (const auto& damage : damages) {
+    run(1, 20, 0);
+    std::string damaged = jsonl;
+    damaged.replace(damaged.find(damage[0]), damage[0].size(), damage[1]);
+    write_atomically(run_dir.path() / "metrics.jsonl", damaged);
+    const MetricsLog log(run_dir.path(), {}, 12);
+    const bool two = damage[0].starts_with("\n");  // rows 6 and 7 became one line
+    std::string expected;
+    for (int64_t step = 1; step <= 12; ++step) {
+      if (step != 7 && !(two && step == 6)) expected += jsonl_row(at_step(step)) + "\n";
+    }
+    EXPECT_EQ(text("metrics.jsonl"), expected) << damage[1];
+    EXPECT_EQ(text("metrics.jsonl.damaged-1"), damaged);
+    ASSERT_EQ(log.problems().size(), 1u);
+    EXPECT_TRUE(
+        log.problems()[0].ends_with(fmt::format("metrics.jsonl: was damaged and lacks steps {}; what can be "
+                                                "read of it is kept, and the file as it was is "
+                                                "metrics.jsonl.damaged-1",
+                                                two ? "6 to 7" : "7")))
+        << log.problems()[0];
+    std::filesystem::remove(run_dir.path() / "metrics.jsonl.damaged-1");
+  }
+  EXPECT_EQ(text("metrics.csv").find("\n13,"), std::string::npos);
+}
+
+TEST_F(Metrics, ADamagedTableKeepsItsOtherRowsAndItsHeader) {
+  run(1, 10, 0);
+  const std::string csv = text("metrics.csv");
+  write_atomically(run_dir.path() / "metrics.csv.damaged-1", "of an earlier time");
+  for (const std::string row : {"\n4,", "step,"}) {
+    run(1, 10, 0);
+    std::string damaged = csv;
+    damaged.replace(damaged.find(row), row.size(), row[0] == '\n' ? "\nx," : "stop,");
+    write_atomically(run_dir.path() / "metrics.csv", damaged);
+    EXPECT_EQ(MetricsLog(run_dir.path(), {}, 10).problems().size(), 1u);
+    std::string expected = csv;
+    if (row[0] == '\n') expected.erase(expected.find("\n4,"), csv_row(at_step(4)).size() + 1);
+    EXPECT_EQ(text("metrics.csv"), expected);
+    EXPECT_EQ(text("metrics.csv.damaged-2"), damaged);
+    std::filesystem::remove(run_dir.path() / "metrics.csv.damaged-2");
+  }
+  EXPECT_EQ(text("metrics.csv.damaged-1"), "of an earlier time");
+}
+
+TEST_F(Metrics, RowsThatAreMissingAreTold) {
+  run(1, 10, 0);
+  std::filesystem::remove(run_dir.path() / "metrics.csv");
+  std::filesystem::resize_file(run_dir.path() / "metrics.jsonl", jsonl_row(at_step(1)).size() + 20);
+  const MetricsLog log(run_dir.path(), {}, 10);
+  ASSERT_EQ(log.problems().size(), 2u);
+  EXPECT_TRUE(log.problems()[0].ends_with("metrics.jsonl: has no rows of steps 2 to 10"))
+      << log.problems()[0];
+  EXPECT_TRUE(log.problems()[1].ends_with("metrics.csv: is missing; it goes on after step 10"));
+  EXPECT_EQ(text("metrics.jsonl"), jsonl_row(at_step(1)) + "\n");
+}
+
+TEST_F(Metrics, ARunThatBeganFromACheckpointLacksNothing) {
+  EXPECT_TRUE(MetricsLog(run_dir.path(), {.expected = false}, 5).problems().empty());
+  run(6, 10, 5);
+  EXPECT_TRUE(MetricsLog(run_dir.path(), {}, 10).problems().empty());
+  EXPECT_TRUE(MetricsLog(run_dir.path(), {}, 0).problems().empty());
+}
+
 TEST_F(Metrics, AStepTwiceIsABug) {
   MetricsLog log(run_dir.path(), {}, 10);
   EXPECT_THROW(log.write(at_step(10)), BugError);

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
 namespace tandem {
@@ -113,7 +114,7 @@ std::string_view csv_header(CsvColumns columns) {
 double shortest_double(float value) { return std::stod(fmt::format("{}", value)); }
 
 std::optional<int64_t> jsonl_step(std::string_view line) {
-  if (!line.starts_with(kStepKey) || !line.ends_with('}')) return std::nullopt;
+  if (!line.starts_with(kStepKey) || !nlohmann::json::accept(line)) return std::nullopt;
   return leading_step(line.substr(kStepKey.size()), ',');
 }
 

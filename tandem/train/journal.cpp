@@ -10,11 +10,17 @@ Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int
   if (leads) events_.emplace(run_dir);
 }
 
-void Journal::begin_steps(int64_t resumed, CsvColumns columns) {
+void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
   if (!events_) return;
-  metrics_.emplace(run_dir_,
-                   MetricsLog::Files{.jsonl = config_.log.jsonl, .csv = config_.log.csv, .columns = columns},
-                   resumed);
+  metrics_.emplace(
+      run_dir_,
+      MetricsLog::Files{
+          .jsonl = config_.log.jsonl, .csv = config_.log.csv, .columns = columns, .expected = own_run},
+      resumed);
+  for (const std::string& problem : metrics_->problems()) {
+    message("warning: " + problem);
+    event("damaged_metrics", problem, {{"step", resumed}});
+  }
   progress_.emplace(config_.train.steps);
 }
 

@@ -20,8 +20,9 @@ class Journal {
   // The directory must exist. `leads`: of all ranks this one also keeps what there is one of.
   Journal(const std::filesystem::path& run_dir, const Config& config, int rank, bool leads);
 
-  // From here on there are steps: metrics go on behind `resumed`.
-  void begin_steps(int64_t resumed, CsvColumns columns);
+  // From here on there are steps: metrics go on behind `resumed`. Rows up to there are expected, and their
+  // lack is told, where it is this directory's own run that goes on.
+  void begin_steps(int64_t resumed, CsvColumns columns, bool own_run);
 
   void event(std::string_view type, std::string_view message,
              const nlohmann::json& fields = nlohmann::json::object());

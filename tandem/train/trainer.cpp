@@ -88,7 +88,7 @@ class Trainer {
       directory_.write_plan(session_.step());
       directory_.write_config(config_, changed_);  // last: a config without a plan is not a run's
     }
-    journal_.begin_steps(resumed, figures_.columns());
+    journal_.begin_steps(resumed, figures_.columns(), goes_on_here());
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
                             &session_.pool(), save_group());
     try {
@@ -203,6 +203,14 @@ class Trainer {
                    {{"step", last_.step}, {"checkpoint", manifest.directory.string()}});
     tell_changes(changes);
     return last_.step;
+  }
+
+  // Whether the checkpoint is of this very directory, and not of another run's.
+  bool goes_on_here() const {
+    if (!restored_.manifest) return false;
+    std::error_code ignored;
+    return std::filesystem::equivalent(restored_.manifest->directory.parent_path(), directory_.checkpoints(),
+                                       ignored);
   }
 
   void tell_changes(const std::vector<ConfigChange>& changes) {

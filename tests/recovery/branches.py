@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import tandem_run
-from tandem_run import BAD_USAGE, FAILED, GPT2, INTERRUPTED, TandemTest, config, free_port, read_metrics
+from tandem_run import BAD_USAGE, FAILED, GPT2, INTERRUPTED, TandemTest, config, free_port, read_events, read_metrics
 
 
 class Branches(TandemTest):
@@ -166,6 +166,24 @@ class Branches(TandemTest):
         self.tandem("train", self.write_config(content, "run.yaml"), "--run-dir", run, "--set", "precision=fp16", "--set",
                     "train.steps=4", "--set", "train.loss_scale=1024")
         self.assertEqual(["1.0", "1.0", "1024.0", "1024.0"], [str(float(row["loss_scale"])) for row in read_metrics(run)])
+
+    def test_a_damaged_row_of_metrics_costs_no_other_and_is_told(self):
+        content = config(GPT2, train={"steps": 6}, checkpoint={"every": 3})
+        run = self.train(content, "run")
+        whole = (run / "metrics.jsonl").read_text()
+        damaged = whole.replace('{"step":2,', '{"step":2;')
+        (run / "metrics.jsonl").write_text(damaged)
+        (run / "metrics.csv").unlink()
+        told = self.tandem("train", self.write_config(content, "run.yaml"), "--run-dir", run, "--set", "train.steps=8").err
+        self.assertIn("metrics.jsonl: was damaged and lacks steps 2; ", told)
+        self.assertIn("metrics.csv: is missing", told)
+        self.assertEqual(2, len(read_events(run, "damaged_metrics")))
+        self.assertEqual(["1", "3", "4", "5", "6", "7", "8"], [row["step"] for row in read_metrics(run)])
+        self.assertEqual(damaged, (run / "metrics.jsonl.damaged-1").read_text())
+        # A run that goes on elsewhere has no earlier rows, and none are missed.
+        other = self.tandem("train", self.directory / "run.yaml", "--run-dir", "other", "--resume-from-checkpoint",
+                            run / "checkpoints/latest", "--set", "train.steps=9").err
+        self.assertNotIn("warning", other)
 
     def test_starting_over_moves_the_run_aside_however_its_directory_is_written(self):
         content = config(GPT2, train={"steps": 1})
