@@ -17,7 +17,6 @@ import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
 import bar_chart
@@ -62,30 +61,16 @@ class Runner:
     def run(self, name, settings):
         """One row for each rank: rank, memory by category, bytes sent, tokens/s, loss of the last step."""
         settings = self.settings + settings + [f"threads={self.args.ranks if name == 'single' else 1}"]
-        if name == "dp":
-            return self.run_dp(settings)
-        launch = [] if name == "single" else ["launch", "--nproc-per-node", str(self.args.ranks), "--tee", "1"]
+        launch = [] if name in ("single", "dp") else ["launch", "--nproc-per-node", str(self.args.ranks), "--tee", "1"]
         out = self.call(launch + ["bench", self.args.config, "--json", "--steps", str(self.args.steps),
                                   "--warmup", str(self.args.warmup)], settings)
         rows = [json.loads(line[line.index("{"):]) for line in out.splitlines() if "{" in line]
+        rows.sort(key=lambda row: row["rank"])
         for row in rows:
             if row["allocated"] != row["planned"] or row["sent"] != row["planned_sent"]:
                 sys.exit(f"{name}: rank {row['rank']} is not as planned: {row}")
         return [{"rank": row["rank"], "memory": row["allocated"], "sent": sum(row["sent"].values()),
                  "speed": row["tokens_per_s"], "loss": row["loss"], "hardware": row["hardware"]} for row in rows]
-
-    def run_dp(self, settings):
-        """The ranks of dp are threads of `tandem train`; its plan and metrics say the same as bench would."""
-        with tempfile.TemporaryDirectory() as folder:
-            steps = self.args.steps + self.args.warmup
-            out = os.path.join(folder, "run")
-            self.call(["train", self.args.config, "--run-dir", out], settings + [f"train.steps={steps}"])
-            metrics = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))]
-            hardware = json.load(open(os.path.join(out, "summary.json")))["hardware"]
-        plan = json.loads(self.call(["plan", self.args.config, "--json"], settings))["ranks"]
-        speed = statistics.median(row["tokens_per_s"] for row in metrics[self.args.warmup:])
-        return [{"rank": rank["rank"], "memory": rank["planned_bytes"], "sent": sum(rank["sent_bytes_per_step"].values()),
-                 "speed": speed, "loss": metrics[-1]["loss"], "hardware": hardware} for rank in plan]
 
     def call(self, arguments, settings):
         for setting in settings:

@@ -31,7 +31,6 @@ NOT_RUN = {
 # Stand-ins for words in capitals, and files that a reader has.
 STAND_INS = {"CONFIG": "configs/quickstart.yaml", "RUN": "runs/trained", "A": "runs/trained",
              "B": "runs/other/checkpoints/step-00000300", "ARGS...": "arguments"}
-ERROR = "tandem: error: "
 ISAS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 TEXTS = ("book.txt", "book1.txt", "book2.txt", "my.txt")
 SHORT = ("--set", "model.context=16", "--set", "train.eval_every=2", "--set", "checkpoint.every=2", "--set",
@@ -39,11 +38,15 @@ SHORT = ("--set", "model.context=16", "--set", "train.eval_every=2", "--set", "c
 
 
 class Command:
-    def __init__(self, where, text, shown=()):
-        self.where, self.text, self.shown = where, text, list(shown)  # the lines that follow it in its block
+    def __init__(self, where, text):
+        self.where, self.text, self.shown = where, text, []  # shown: the lines that follow it
 
     def __str__(self):
         return f"{self.where}: {self.text}"
+
+    def error(self):
+        """The line it ends with, where that is an error."""
+        return self.shown[-1] if self.shown and self.shown[-1].startswith("tandem: error: ") else None
 
     def words(self):
         return [STAND_INS.get(word, word) for word in shlex.split(self.text)]
@@ -158,28 +161,25 @@ class DocumentedCommands(TandemTest):
         if reasons:
             self.not_run |= set(reasons)
             return 0
-        fails = any(line.startswith(ERROR) for line in command.shown)
-        words = command.words() if fails else short(command.words(), self.has_cuda)
+        words = command.words() if command.error() else short(command.words(), self.has_cuda)
         self.assertEqual("tandem", words[0], "neither a command of tandem nor in NOT_RUN")
         shown_for = re.search(r"parameters, .* for cpu (\w+)", "\n".join(command.shown))
         isa = self.use_isa(shown_for[1]) if shown_for else None
         done = subprocess.run([tandem_run.program(), *words[1:], *(["--device", "cpu"] if isa else [])], cwd=place,
                               text=True, capture_output=True, timeout=600, stdin=subprocess.DEVNULL, errors="replace",
                               env={**os.environ, **({"TANDEM_ISA": isa} if isa else {})})
-        self.check_error(command.shown, done, shlex.join(words))
+        self.check_end(command.error(), done, shlex.join(words))
         if isa:
             self.check_plan(command.shown, done.stdout, same_isa=isa == shown_for[1])
         return 1
 
-    def check_error(self, shown, done, words):
+    def check_end(self, error, done, words):
         """Done, or ended with the error that the page shows, whose figures are this machine's."""
-        expected = [line for line in shown if line.startswith(ERROR)]
         said = f"{words}: {done.stderr[-2000:]}"
-        if not expected:
+        if not error:
             return self.assertEqual(0, done.returncode, said)
         self.assertNotEqual(0, done.returncode, said)
-        without_figures = [re.sub(r"\d[\d.]*", "N", text) for text in (expected[0], done.stderr.strip())]
-        self.assertEqual(*without_figures)
+        self.assertEqual(*(re.sub(r"\d[\d.]*", "N", text) for text in (error, done.stderr.strip())))
 
     def use_isa(self, shown):
         """The instruction set of a plan that a page shows, or what this CPU has of it."""
