@@ -170,6 +170,7 @@ void add_bench(CLI::App& app, Action& action) {
                                   "tandem bench configs/cpu-gpt.yaml --steps 20 --json");
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
+  add_insecure(*command);
   command->add_option("--steps", flags->steps, "timed steps")
       ->check(whole_number(1))
       ->type_name("N")

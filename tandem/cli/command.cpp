@@ -1,6 +1,7 @@
 #include "tandem/cli/command.h"
 
 #include <charconv>
+#include <cstdlib>
 
 #include "tandem/comm/connect.h"
 #include "tandem/kernels/cpu/backend.h"
@@ -46,6 +47,12 @@ ResolvedConfig ConfigFlags::load() const {
   std::vector<Override> overrides = overrides_of(sets);
   if (!device.empty()) overrides.push_back({"device=" + device, "--device"});
   return load_config(file, overrides, read_world().world_size);
+}
+
+void add_insecure(CLI::App& command) {
+  command.add_flag_callback(
+      "--insecure", [] { setenv(kInsecureVariable, "1", 1); },
+      "ranks on several hosts without a launcher or a secret: let in whoever can reach the ports");
 }
 
 namespace {

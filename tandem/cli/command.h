@@ -56,6 +56,9 @@ struct ConfigFlags {
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& what,
                       const std::string& example);
 
+// --insecure, for commands that may be ranks without a launcher (comm/secret.h).
+void add_insecure(CLI::App& command);
+
 // Checks of a flag's number, whose message says what was expected and found.
 CLI::Validator whole_number(int64_t at_least);
 CLI::Validator number(double at_least);

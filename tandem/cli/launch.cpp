@@ -93,6 +93,12 @@ void add_launch(CLI::App& app, Action& action) {
                       "ID");
   add_flag_with_value(*command, "--rdzv-timeout", options.rendezvous_timeout_s,
                       "seconds to wait for the other nodes; 600 if not given", "S", number(0));
+  add_flag_with_value(*command, "--rdzv-secret-file", options.secret_file,
+                      "a file, the same on all nodes and private (mode 600), that tells their processes from "
+                      "strangers; needed for several nodes with the backend static",
+                      "FILE");
+  command->add_flag("--insecure", options.insecure,
+                    "several nodes without a secret: let in whoever can reach the ports");
   command->add_flag("--standalone", options.standalone, "one node, nobody to meet (also the default)");
   add_flag_with_value(*command, "--max-restarts", options.max_restarts,
                       "times to start all ranks again after a failure; 0 if not given", "N", whole_number(0));

@@ -147,6 +147,7 @@ void add_profile(CLI::App& app, Action& action) {
                   "tandem profile configs/cpu-gpt.yaml --trace step.json   (opens in ui.perfetto.dev)");
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
+  add_insecure(*command);
   command->add_option("--steps", flags->steps, "steps to measure, after two that are not")
       ->check(whole_number(1))
       ->type_name("N")

@@ -16,6 +16,7 @@ void add_train(CLI::App& app, Action& action) {
                                   "tandem train configs/quickstart.yaml --set train.steps=500");
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
+  add_insecure(*command);
   command->add_option("--run-dir", flags->run_dir, "where to write; runs/<name> if not given")
       ->type_name("DIR");
   command

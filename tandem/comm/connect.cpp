@@ -37,20 +37,22 @@ class Connector {
       : world_(world),
         position_(position),
         options_(options),
+        secret_(options.secret ? *options.secret : secret_of(world)),
         deadline_(std::chrono::steady_clock::now() + options.connect_timeout) {}
 
   Communicators connect() {
     auto served = std::make_shared<ServedMembership>();
     served->store =
-        std::make_unique<TcpStore>(world_.master_addr, world_.master_port, world_.rank == 0, remaining(),
-                                   TcpStore::kPatience, "rank 0", options_.while_waiting);
+        std::make_unique<TcpStore>(world_.master_addr, world_.master_port, secret_, whom_to_serve(),
+                                   remaining(), TcpStore::kPatience, "rank 0", options_.while_waiting);
     store_ = served->store.get();
     prefix_ = fmt::format("{}/{}/", world_.run_id, world_.restart_count);
     roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining(), options_);
     std::vector<std::string> names;
     for (const Member& member : roster_) names.push_back(member.name());
-    served->membership = std::make_unique<StoreMembership>(
-        world_.master_addr, store_->port(), prefix_ + "ended", world_.rank, std::move(names), remaining());
+    served->membership = std::make_unique<StoreMembership>(store_->server_address(), store_->port(), secret_,
+                                                           prefix_ + "ended", world_.rank, std::move(names),
+                                                           remaining(), options_.while_waiting);
     Communicators result;
     result.timeout = options_.timeout;
     result.membership = std::shared_ptr<Membership>(served, served->membership.get());
@@ -64,6 +66,10 @@ class Connector {
   milliseconds remaining() const {
     const auto left = std::chrono::ceil<milliseconds>(deadline_ - std::chrono::steady_clock::now());
     return std::max(left, milliseconds(1));
+  }
+  Serve whom_to_serve() const {
+    if (world_.rank != 0) return Serve::No;
+    return world_.hosts == Hosts::One ? Serve::OneHost : Serve::ManyHosts;
   }
   const Member& self() const { return roster_[static_cast<size_t>(world_.rank)]; }
 
@@ -123,6 +129,7 @@ class Connector {
   const WorldInfo& world_;
   const MeshPosition& position_;
   const ConnectOptions& options_;
+  const Secret secret_;
   const Deadline deadline_;
   TcpStore* store_ = nullptr;
   std::string prefix_;

@@ -6,14 +6,18 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tandem/base/mesh.h"
 #include "tandem/comm/communicator.h"
+#include "tandem/comm/secret.h"
 #include "tandem/comm/store.h"
 
 namespace tandem {
+
+enum class Hosts { One, Several, Unknown };  // where the ranks of a world are
 
 // Who this process is among the ranks: torchrun's variables, else Slurm's, else Open MPI's, else alone.
 struct WorldInfo {
@@ -26,6 +30,7 @@ struct WorldInfo {
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::string run_id = "none";  // TORCHELASTIC_RUN_ID
+  Hosts hosts = Hosts::One;     // as far as the variables tell
 };
 WorldInfo read_world();  // throws ConfigError naming the variable that is missing or no number
 
@@ -54,13 +59,18 @@ struct ConnectOptions {
   std::chrono::milliseconds connect_timeout{120000};  // for all ranks to appear; TANDEM_CONNECT_TIMEOUT_S
   Transport transport = Transport::Auto;              // TANDEM_TRANSPORT=auto|shm|gloo overrides
   std::function<void()> while_waiting;                // for others to appear, every now and then; may throw
+  std::optional<Secret> secret;                       // what all ranks know; if not given, secret_of(world)
 };
 ConnectOptions from_environment(ConnectOptions options);  // with what the variables say; ConfigError
 
+// The given one (secret.h), else this user's on this host, which ranks on other hosts do not know. Throws
+// ConfigError where there are such.
+Secret secret_of(const WorldInfo& world);
+
 // Blocks until all ranks of the mesh are there. Rank 0 serves a tcp store at the master's address. Throws
 // CommError, the same on all ranks: which ranks are missing, a world or mesh of another size, a rank that is
-// there twice; and a store that is down. Rank 0 throws ListenError for a port in use. Both functions apply
-// from_environment.
+// there twice; and a store that is down. Rank 0 throws ListenError for a port in use, the others
+// StrangerError where who serves there does not know the secret. Both functions apply from_environment.
 Communicators connect(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options);
 
 // The same for threads of one process: element r is rank r's.

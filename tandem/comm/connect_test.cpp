@@ -149,6 +149,7 @@ TEST_P(RanksOnOneHost, OutnumberTheProcessorsWithoutCrawling) {
 
 ConnectOptions short_connect(milliseconds timeout) {
   ConnectOptions options;
+  options.secret = kTestSecret;
   options.connect_timeout = timeout;
   return options;
 }

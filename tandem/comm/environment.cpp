@@ -6,6 +6,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/comm/connect.h"
+#include "tandem/comm/own_address.h"
 
 namespace tandem {
 namespace {
@@ -70,6 +71,12 @@ int slurm_tasks_on_node(int node) {
   return 1;
 }
 
+Hosts hosts_of(const WorldInfo& world, bool told) {
+  if (means_loopback(world.master_addr)) return Hosts::One;
+  if (!told) return Hosts::Unknown;
+  return world.local_world_size == world.world_size ? Hosts::One : Hosts::Several;
+}
+
 }  // namespace
 
 WorldInfo read_world() {
@@ -106,7 +113,20 @@ WorldInfo read_world() {
                       world.master_port);
   }
   if (const auto id = variable("TORCHELASTIC_RUN_ID")) world.run_id = *id;
+  world.hosts = hosts_of(world, names == &kSlurm || variable(names->local_world_size).has_value());
   return world;
+}
+
+Secret secret_of(const WorldInfo& world) {
+  if (auto given = given_secret()) return *std::move(given);
+  if (world.hosts == Hosts::Several) {
+    throw ConfigError(
+        "environment variable {}: missing, though the {} ranks are on several hosts (here {}); name a file "
+        "that is the same on all of them and private (mode 600), or let in whoever can reach {}:{} with "
+        "--insecure",
+        kSecretFileVariable, world.world_size, world.local_world_size, world.master_addr, world.master_port);
+  }
+  return users_secret();
 }
 
 ConnectOptions from_environment(ConnectOptions options) {

@@ -30,6 +30,9 @@ constexpr const char* kNames[] = {"RANK",
                                   "OMPI_COMM_WORLD_SIZE",
                                   "OMPI_COMM_WORLD_LOCAL_RANK",
                                   "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  "TANDEM_SECRET",
+                                  "TANDEM_SECRET_FILE",
+                                  "TANDEM_INSECURE",
                                   "TANDEM_TRANSPORT",
                                   "TANDEM_COMM_TIMEOUT_S",
                                   "TANDEM_CONNECT_TIMEOUT_S"};
@@ -129,6 +132,50 @@ TEST(ReadWorld, NamesTheVariableThatIsMissingOrWrong) {
             "environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found 'nccl'");
   EXPECT_EQ(message_of({{"TANDEM_COMM_TIMEOUT_S", "0"}}),
             "environment variable TANDEM_COMM_TIMEOUT_S: expected a whole number from 1, found '0'");
+}
+
+TEST(ReadWorld, TellsWhetherRanksAreOnSeveralHosts) {
+  const auto hosts = [](std::map<std::string, std::string> variables) {
+    if (!variables.contains("SLURM_PROCID")) variables.insert({{"RANK", "0"}, {"WORLD_SIZE", "4"}});
+    const Environment environment(variables);
+    return read_world().hosts;
+  };
+  EXPECT_EQ(hosts({}), Hosts::One);
+  EXPECT_EQ(hosts({{"MASTER_ADDR", "localhost"}, {"LOCAL_WORLD_SIZE", "2"}}), Hosts::One);
+  EXPECT_EQ(hosts({{"MASTER_ADDR", "node-a"}}), Hosts::Unknown);
+  EXPECT_EQ(hosts({{"MASTER_ADDR", "node-a"}, {"LOCAL_WORLD_SIZE", "4"}}), Hosts::One);
+  EXPECT_EQ(hosts({{"MASTER_ADDR", "node-a"}, {"LOCAL_WORLD_SIZE", "2"}}), Hosts::Several);
+  const auto slurm = [&](const char* tasks) {
+    return hosts({{"SLURM_PROCID", "0"},
+                  {"SLURM_NTASKS", "4"},
+                  {"SLURM_STEP_TASKS_PER_NODE", tasks},
+                  {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
+  };
+  EXPECT_EQ(slurm("4"), Hosts::One);
+  EXPECT_EQ(slurm("2(x2)"), Hosts::Several);
+}
+
+TEST(SecretOfAWorld, IsNeededOnSeveralHosts) {
+  WorldInfo world;
+  world.world_size = 8;
+  world.local_world_size = 4;
+  world.master_addr = "node-a";
+  world.hosts = Hosts::Several;
+  const Environment environment({});
+  try {
+    secret_of(world);
+    FAIL() << "not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.what(),
+              std::string(
+                  "environment variable TANDEM_SECRET_FILE: missing, though the 8 ranks are on several hosts "
+                  "(here 4); name a file that is the same on all of them and private (mode 600), or let in "
+                  "whoever can reach node-a:29500 with --insecure"));
+  }
+  setenv("TANDEM_INSECURE", "1", 1);
+  EXPECT_TRUE(secret_of(world).is_none());
+  setenv("TANDEM_SECRET", "000102030405060708090a0b0c0d0e0f", 1);
+  EXPECT_FALSE(secret_of(world).is_none());
 }
 
 TEST(FromEnvironment, Overrides) {

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -23,19 +24,30 @@ namespace {
 
 constexpr std::chrono::seconds kLockTimeout{20};  // whoever holds it does so for microseconds
 
-struct LockedFile {
+struct OpenFile {
   int fd = -1;
-  ~LockedFile() {
-    if (fd >= 0) ::close(fd);  // which unlocks it
+  ~OpenFile() {
+    if (fd >= 0) ::close(fd);  // which unlocks a locked one
   }
 };
 
 }  // namespace
 
+// Whoever can write there can end a launch, and whoever can read there knows its secret.
 FileStore::FileStore(std::filesystem::path directory) : directory_(std::move(directory)) {
   std::error_code error;
-  std::filesystem::create_directories(directory_, error);
-  if (error) throw CommError("store {}: cannot make the directory: {}", description(), error.message());
+  std::filesystem::create_directories(directory_.parent_path(), error);
+  struct stat status {};
+  if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) fail("make the directory");
+  if (::stat(directory_.c_str(), &status) != 0) fail("use the directory");
+  if (!S_ISDIR(status.st_mode)) throw CommError("store {}: expected a directory", description());
+  if (status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
+    throw CommError(
+        "store {}: others may write there (owner {}, mode {:o}); expected a directory that is this user's "
+        "alone: "
+        "chmod 700 {}, or name one that is not there yet",
+        description(), status.st_uid, status.st_mode & 07777, directory_.string());
+  }
 }
 
 void FileStore::fail(const std::string& action) const {
@@ -55,10 +67,13 @@ std::filesystem::path FileStore::path_of(const std::string& key) const {
 std::filesystem::path FileStore::write_aside(const std::string& value) {
   static std::atomic<uint64_t> count{0};
   const std::filesystem::path path = directory_ / fmt::format("new.{}.{}.{}", hostname(), getpid(), ++count);
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << value;
-  file.close();
-  if (!file) fail("write " + path.string());
+  const OpenFile file{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+  if (file.fd < 0) fail("write " + path.string());
+  for (std::string_view rest = value; !rest.empty();) {
+    const ssize_t count = ::write(file.fd, rest.data(), rest.size());
+    if (count < 0 && errno != EINTR) fail("write " + path.string());
+    if (count > 0) rest.remove_prefix(static_cast<size_t>(count));
+  }
   return path;
 }
 
@@ -91,7 +106,7 @@ std::string FileStore::set_if_missing(const std::string& key, const std::string&
 }
 
 int64_t FileStore::add(const std::string& key, int64_t amount) {
-  const LockedFile lock{::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)};
+  const OpenFile lock{::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
   if (lock.fd < 0) fail("open its lock");
   const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
   while (flock(lock.fd, LOCK_EX | LOCK_NB) != 0) {

@@ -32,13 +32,15 @@ HostPort parse_host_port(std::string_view text, const std::string& address) {
 
 }  // namespace
 
-std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::chrono::milliseconds timeout) {
+std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::chrono::milliseconds timeout,
+                                  const Secret& secret) {
   const size_t scheme_end = address.find("://");
   const std::string scheme = scheme_end == std::string::npos ? "" : address.substr(0, scheme_end);
   const std::string rest = scheme.empty() ? "" : address.substr(scheme_end + 3);
   if (scheme == "tcp") {
     const HostPort place = parse_host_port(rest, address);
-    return std::make_unique<TcpStore>(place.host, place.port, serve, timeout);
+    return std::make_unique<TcpStore>(place.host, place.port, secret, serve ? Serve::ManyHosts : Serve::No,
+                                      timeout);
   }
   if (scheme == "file" && rest.starts_with('/')) return std::make_unique<FileStore>(rest);
   if (scheme == "etcd") {

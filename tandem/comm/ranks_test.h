@@ -19,6 +19,8 @@
 
 namespace tandem {
 
+inline const Secret kTestSecret = Secret::from_hex("000102030405060708090a0b0c0d0e0f", "test");
+
 inline int free_port() { return local_port(listen_at("127.0.0.1", 0)); }
 
 inline WorldInfo world_of(int rank, int world_size, int port) {
@@ -40,6 +42,7 @@ enum class Kind { Threads, Shm, Gloo };
 inline ConnectOptions options_for(Kind kind) {
   ConnectOptions options;
   options.timeout = options.connect_timeout = std::chrono::seconds(30);
+  options.secret = kTestSecret;
   options.transport = kind == Kind::Gloo ? Transport::Gloo : Transport::Shm;
   return options;
 }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/comm/secret.h"
+
 namespace tandem {
 
 // All methods throw CommError naming the store's address when it cannot be reached, and get() when the key
@@ -31,7 +33,9 @@ class Store {
 //   file:///directory         on one host, or on a file system that all hosts share
 //   etcd://host:port[/prefix] keys are kept under /prefix/
 // Throws ConfigError for another address, CommError where the store is not reached within `timeout`,
-// ListenError where it cannot be served.
-std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::chrono::milliseconds timeout);
+// ListenError where it cannot be served. A tcp store lets in those who know the secret; a directory must be
+// this user's; etcd lets in whomever it lets in.
+std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::chrono::milliseconds timeout,
+                                  const Secret& secret);
 
 }  // namespace tandem

@@ -16,13 +16,15 @@ constexpr milliseconds kNewsDelay{300};  // how much later than a closed connect
 
 }  // namespace
 
-StoreMembership::StoreMembership(const std::string& host, int port, std::string key, int rank,
-                                 std::vector<std::string> names, milliseconds connect_timeout)
+StoreMembership::StoreMembership(const std::string& host, int port, const Secret& secret, std::string key,
+                                 int rank, std::vector<std::string> names, milliseconds connect_timeout,
+                                 const std::function<void()>& while_waiting)
     : key_(std::move(key)),
       rank_(rank),
       names_(std::move(names)),
-      questions_(host, port, false, connect_timeout, kPatience, names_[0]),
-      lifeline_(host, port, false, connect_timeout, TcpStore::kPatience, names_[0]) {
+      questions_(host, port, secret, Serve::No, connect_timeout, kPatience, names_[0], while_waiting),
+      lifeline_(host, port, secret, Serve::No, connect_timeout, TcpStore::kPatience, names_[0],
+                while_waiting) {
   const std::string& name = names_[static_cast<size_t>(rank)];
   lifeline_.open_lifeline(name, key_, fmt::format("{} is gone; its own output says why", name));
   thread_ = std::jthread([this] { watch(); });

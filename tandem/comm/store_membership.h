@@ -14,8 +14,9 @@ namespace tandem {
 class StoreMembership final : public Membership {
  public:
   // `key` holds the reason for which the world ended, once it has; `names` are those of all ranks.
-  StoreMembership(const std::string& host, int port, std::string key, int rank,
-                  std::vector<std::string> names, std::chrono::milliseconds connect_timeout);
+  StoreMembership(const std::string& host, int port, const Secret& secret, std::string key, int rank,
+                  std::vector<std::string> names, std::chrono::milliseconds connect_timeout,
+                  const std::function<void()>& while_waiting = {});
   ~StoreMembership() override;  // a farewell
 
   std::string silent_ranks() override;

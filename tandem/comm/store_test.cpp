@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
@@ -11,6 +12,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
+#include "tandem/comm/own_address.h"
 #include "tandem/comm/ranks_test.h"
 #include "tandem/comm/tcp_store.h"
 
@@ -19,6 +21,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+
+const Secret& kSecret = kTestSecret;
 
 std::string message_of(const std::function<void()>& action) {
   try {
@@ -68,7 +72,7 @@ class EveryStore : public testing::TestWithParam<std::string> {
     if (GetParam() == "tcp") {
       const int port = free_port();
       address_ = "tcp://127.0.0.1:" + std::to_string(port);
-      served_ = make_store(address_, true, seconds(5));
+      served_ = make_store(address_, true, seconds(5), kSecret);
     } else if (GetParam() == "file") {
       directory_ = std::filesystem::temp_directory_path() / ("tandem_store_" + std::to_string(getpid()));
       address_ = "file://" + directory_.string();
@@ -87,7 +91,7 @@ class EveryStore : public testing::TestWithParam<std::string> {
   void TearDown() override {
     if (!directory_.empty()) std::filesystem::remove_all(directory_);
   }
-  std::unique_ptr<Store> open() { return make_store(address_, false, seconds(5)); }
+  std::unique_ptr<Store> open() { return make_store(address_, false, seconds(5), kSecret); }
 
   std::string address_;
   std::filesystem::path directory_;
@@ -146,15 +150,15 @@ TEST_P(EveryStore, AddAndSetIfMissingAreAtomic) {
 }
 
 TEST(MakeStore, RefusesWhatIsNoAddress) {
-  EXPECT_THROW(make_store("redis://h:1", false, seconds(1)), ConfigError);
-  EXPECT_THROW(make_store("/tmp/x", false, seconds(1)), ConfigError);
-  EXPECT_EQ(message_of([] { make_store("tcp://host", false, seconds(1)); }),
+  EXPECT_THROW(make_store("redis://h:1", false, seconds(1), kSecret), ConfigError);
+  EXPECT_THROW(make_store("/tmp/x", false, seconds(1), kSecret), ConfigError);
+  EXPECT_EQ(message_of([] { make_store("tcp://host", false, seconds(1), kSecret); }),
             "store address 'tcp://host': expected host:port after the scheme, found 'host'");
 }
 
 TEST(TcpStore, NamesThePortThatIsInUse) {
-  const TcpStore first("127.0.0.1", 0, true, seconds(5));
-  const auto serve_there = [&] { TcpStore("127.0.0.1", first.port(), true, seconds(1)); };
+  const TcpStore first("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  const auto serve_there = [&] { TcpStore("127.0.0.1", first.port(), kSecret, Serve::OneHost, seconds(1)); };
   EXPECT_THROW(serve_there(), ListenError);
   const std::string message = message_of(serve_there);
   EXPECT_TRUE(message.starts_with("port " + std::to_string(first.port()) + " on 127.0.0.1: already in use"))
@@ -163,7 +167,8 @@ TEST(TcpStore, NamesThePortThatIsInUse) {
 
 TEST(TcpStore, SaysThatNobodyServesIt) {
   const int port = free_port();
-  const std::string message = message_of([&] { TcpStore("127.0.0.1", port, false, milliseconds(50)); });
+  const std::string message =
+      message_of([&] { TcpStore("127.0.0.1", port, kSecret, Serve::No, milliseconds(50)); });
   EXPECT_NE(message.find(std::to_string(port) +
                          ": not reached within 0.05 s: Connection refused; is rank 0 running"),
             std::string::npos)
@@ -171,8 +176,8 @@ TEST(TcpStore, SaysThatNobodyServesIt) {
 }
 
 TEST(TcpStore, SaysWhenItGoesDown) {
-  auto served = std::make_unique<TcpStore>("127.0.0.1", 0, true, seconds(5));
-  TcpStore client("127.0.0.1", served->port(), false, seconds(5));
+  auto served = std::make_unique<TcpStore>("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  TcpStore client("127.0.0.1", served->port(), kSecret, Serve::No, seconds(5));
   client.set("a", "b");
   served.reset();
   const std::string message = message_of([&] { client.set("a", "c"); });
@@ -180,61 +185,86 @@ TEST(TcpStore, SaysWhenItGoesDown) {
 }
 
 TEST(TcpStore, SaysWhoseItIsWhenItGoesDown) {
-  auto served = std::make_unique<TcpStore>("127.0.0.1", 0, true, seconds(5));
-  TcpStore client("127.0.0.1", served->port(), false, seconds(5), seconds(5), "rank 0");
+  auto served = std::make_unique<TcpStore>("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  TcpStore client("127.0.0.1", served->port(), kSecret, Serve::No, seconds(5), seconds(5), "rank 0");
   const std::string name = "store tcp 127.0.0.1:" + std::to_string(served->port()) + " of rank 0: is down";
   served.reset();
   const std::string message = message_of([&] { client.set("a", "c"); });
   EXPECT_TRUE(message.starts_with(name)) << message;
 }
 
-// A machine's own name often leads to loopback only, which is not where others look for it.
-TEST(TcpStore, UnderTheMachinesNameItIsReachedFromElsewhere) {
+bool reaches(const std::string& address, int port) {
   std::string problem;
-  const Deadline deadline = std::chrono::steady_clock::now() + seconds(5);
-  const auto is_reached = [&](const std::string& served_at) {
-    const TcpStore served(served_at, 0, true, seconds(5));
-    return connect_once("127.0.0.3", served.port(), deadline, &problem).open();
-  };
-  EXPECT_FALSE(is_reached("127.0.0.1"));
-  EXPECT_FALSE(is_reached("localhost"));
+  return connect_once(address, port, std::chrono::steady_clock::now() + seconds(5), &problem).open();
+}
+
+TEST(TcpStore, IsReachedByItsOwnAddressOnly) {
+  for (const Serve serve : {Serve::OneHost, Serve::ManyHosts}) {
+    for (const char* host : {"127.0.0.1", "localhost"}) {
+      const TcpStore served(host, 0, kSecret, serve, seconds(5));
+      EXPECT_TRUE(reaches("127.0.0.1", served.port()));
+      EXPECT_FALSE(reaches("127.0.0.3", served.port()));
+      if (outer_address() != kLoopback) {
+        EXPECT_FALSE(reaches(outer_address(), served.port()));
+      }
+    }
+  }
+}
+
+// A machine's own name often leads to loopback only, which is not where others look for it.
+TEST(TcpStore, UnderTheMachinesNameItIsReachedFromElsewhereWhereOthersAre) {
   try {
-    const TcpStore probe(hostname(), 0, true, seconds(5));
-    if (!probe.server_address().starts_with("127.")) GTEST_SKIP() << "the name leads elsewhere";
+    listen_at(hostname(), 0);
   } catch (const ListenError&) {
     GTEST_SKIP() << "the machine's name leads nowhere";
   }
-  EXPECT_TRUE(is_reached(hostname()));
-}
-
-TEST(TcpStore, OtherProgramsDoNotDisturbIt) {
-  TcpStore served("127.0.0.1", 0, true, seconds(5));
-  std::string problem;
-  const Deadline deadline = std::chrono::steady_clock::now() + seconds(5);
-  const Socket stranger = connect_once("127.0.0.1", served.port(), deadline, &problem);
-  ASSERT_TRUE(send_all(stranger, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", deadline));
-  std::string answer;
-  EXPECT_FALSE(receive_some(stranger, answer, deadline));  // it hangs up
-  served.set("a", "b");
-  EXPECT_EQ(served.try_get("a"), "b");
+  const TcpStore alone(hostname(), 0, kSecret, Serve::OneHost, seconds(5));
+  EXPECT_TRUE(reaches(hostname(), alone.port()));
+  EXPECT_FALSE(reaches("127.0.0.3", alone.port()));
+  const TcpStore served(hostname(), 0, kSecret, Serve::ManyHosts, seconds(5));
+  EXPECT_TRUE(reaches(hostname(), served.port()));
+  EXPECT_TRUE(reaches(outer_address(), served.port()));
+  EXPECT_FALSE(reaches("127.0.0.3", served.port()));
 }
 
 TEST(TcpStore, ALifelineThatBreaksLeavesItsLastWords) {
-  TcpStore served("127.0.0.1", 0, true, seconds(5));
-  TcpStore polite("127.0.0.1", served.port(), false, seconds(5));
+  TcpStore served("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  TcpStore polite("127.0.0.1", served.port(), kSecret, Serve::No, seconds(5));
   polite.open_lifeline("rank 1", "end", "rank 1 is gone");
   polite.say_farewell();
   polite.hang_up();
   {
-    TcpStore killed("127.0.0.1", served.port(), false, seconds(5));
+    TcpStore killed("127.0.0.1", served.port(), kSecret, Serve::No, seconds(5));
     killed.open_lifeline("rank 2", "end", "rank 2 is gone");
   }
   EXPECT_EQ(served.get("end", seconds(5)), "rank 2 is gone");
 }
 
+TEST(FileStore, IsNotADirectoryThatOthersMayWriteTo) {
+  const std::filesystem::path directory =
+      std::filesystem::temp_directory_path() / ("tandem_open_" + std::to_string(getpid()));
+  std::filesystem::create_directory(directory);
+  for (const mode_t mode : {0777u, 0775u, 0702u}) {
+    chmod(directory.c_str(), mode);
+    const std::string message =
+        message_of([&] { make_store("file://" + directory.string(), false, seconds(1), kSecret); });
+    EXPECT_NE(message.find("others may write there"), std::string::npos) << message;
+  }
+  chmod(directory.c_str(), 0755);
+  make_store("file://" + directory.string(), false, seconds(1), kSecret)->set("key", "value");
+  for (const auto& file : std::filesystem::directory_iterator(directory)) {
+    EXPECT_EQ(file.status().permissions() &
+                  (std::filesystem::perms::group_all | std::filesystem::perms::others_all),
+              std::filesystem::perms::none)
+        << file.path();
+  }
+  std::filesystem::remove_all(directory);
+}
+
 TEST(EtcdStore, SaysThatItIsDown) {
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
-  const std::string message = message_of([&] { make_store("etcd://" + address, false, seconds(1)); });
+  const std::string message =
+      message_of([&] { make_store("etcd://" + address, false, seconds(1), kSecret); });
   EXPECT_TRUE(message.starts_with("store etcd " + address + ": cannot be reached")) << message;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/own_address.h"
 
 namespace tandem {
 namespace {
@@ -72,16 +73,39 @@ int bind_and_listen(const addrinfo& address) {
   return -1;
 }
 
+void set_port(const addrinfo& address, int port) {
+  const in_port_t number = htons(static_cast<uint16_t>(port));
+  if (address.ai_family == AF_INET) {
+    reinterpret_cast<sockaddr_in*>(address.ai_addr)->sin_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in6*>(address.ai_addr)->sin6_port = number;
+  }
+}
+
+[[noreturn]] void fail_to_listen(const std::string& host, int port, int error) {
+  if (error == EADDRINUSE) {
+    throw ListenError(
+        "port {} on {}: already in use by another program; choose a free one (MASTER_PORT, or --master-port "
+        "of the launcher), or end the run that holds it",
+        port, host);
+  }
+  throw ListenError("port {} on {}: cannot listen there: {}", port, host, std::strerror(error));
+}
+
 bool is_loopback(const addrinfo& address) {
   if (address.ai_family == AF_INET)
     return ntohl(reinterpret_cast<const sockaddr_in*>(address.ai_addr)->sin_addr.s_addr) >> 24 == 127;
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address.ai_addr)->sin6_addr);
 }
 
-// Not so a machine's own name that leads to loopback there (Debian's installer puts 127.0.1.1 into
-// /etc/hosts): other machines mean it by another address.
-bool means_loopback(const std::string& host) {
-  return host == "localhost" || host.starts_with("127.") || host == "::1";
+std::string address_text(const sockaddr* address, socklen_t length, int* port) {
+  char host[NI_MAXHOST], service[NI_MAXSERV];
+  if (getnameinfo(address, length, host, sizeof(host), service, sizeof(service),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return {};
+  }
+  if (port) *port = std::stoi(service);
+  return host;
 }
 
 template <typename GetName>
@@ -89,13 +113,7 @@ std::string address_text(const Socket& socket, GetName get_name, int* port) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
   if (get_name(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
-  char host[NI_MAXHOST], service[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof(host), service, sizeof(service),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return {};
-  }
-  if (port) *port = std::stoi(service);
-  return host;
+  return address_text(reinterpret_cast<sockaddr*>(&address), length, port);
 }
 
 void append_length(std::string& bytes, size_t length) {
@@ -151,29 +169,44 @@ Socket connect_once(const std::string& host, int port, Deadline deadline, std::s
 Socket listen_at(const std::string& host, int port) {
   std::string problem;
   const Addresses own = resolve(host.c_str(), port, 0, &problem);
-  if (!own) throw ListenError("store tcp {}:{}: cannot look up {}: {}", host, port, host, problem);
-  int fd = -1;
+  if (!own) throw ListenError("port {} on {}: cannot look up {}: {}", port, host, host, problem);
   int error = EADDRNOTAVAIL;
-  for (const addrinfo* address = own.get(); address && fd < 0; address = address->ai_next) {
-    if (is_loopback(*address) && !means_loopback(host)) continue;
-    fd = bind_and_listen(*address);
-    if (fd < 0 && errno != EADDRNOTAVAIL) error = errno;
+  for (const addrinfo* address = own.get(); address; address = address->ai_next) {
+    Socket listener(bind_and_listen(*address));
+    if (listener.open()) return listener;
+    if (errno != EADDRNOTAVAIL) error = errno;
   }
-  if (fd < 0 && error == EADDRNOTAVAIL) {
-    const Addresses any = resolve(nullptr, port, AI_PASSIVE, &problem);
-    for (const addrinfo* address = any.get(); address && fd < 0; address = address->ai_next) {
-      fd = bind_and_listen(*address);
-      if (fd < 0) error = errno;
+  fail_to_listen(host, port, error);
+}
+
+std::vector<Socket> listen_by_name(const std::string& host, int port, bool from_elsewhere) {
+  std::string problem;
+  const Addresses own = resolve(host.c_str(), port, 0, &problem);
+  if (!own) throw ListenError("port {} on {}: cannot look up {}: {}", port, host, host, problem);
+  std::vector<Socket> listeners;
+  bool reached_from_elsewhere = !from_elsewhere || means_loopback(host);
+  const auto add = [&](const addrinfo& address) {
+    const std::string text = address_text(address.ai_addr, address.ai_addrlen, nullptr);
+    const bool known = std::ranges::any_of(
+        listeners, [&](const Socket& listener) { return local_address(listener) == text; });
+    if (known) return;  // a name may lead to one address twice
+    // The first one's port, where any was asked for.
+    set_port(address, listeners.empty() ? port : local_port(listeners[0]));
+    listeners.emplace_back(bind_and_listen(address));
+    if (listeners.back().open()) {
+      reached_from_elsewhere = reached_from_elsewhere || !is_loopback(address);
+    } else {
+      listeners.pop_back();
+      if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) fail_to_listen(host, port, errno);
     }
+  };
+  for (const addrinfo* address = own.get(); address; address = address->ai_next) add(*address);
+  if (!reached_from_elsewhere) {
+    const Addresses outer = resolve(outer_address().c_str(), port, AI_NUMERICHOST, &problem);
+    if (outer) add(*outer);
   }
-  if (fd < 0 && error == EADDRINUSE) {
-    throw ListenError(
-        "port {} on {}: already in use by another program; choose a free one (MASTER_PORT, or --master-port "
-        "of the launcher), or end the run that holds it",
-        port, host);
-  }
-  if (fd < 0) throw ListenError("store tcp {}:{}: cannot listen there: {}", host, port, std::strerror(error));
-  return Socket(fd);
+  if (listeners.empty()) fail_to_listen(host, port, EADDRNOTAVAIL);
+  return listeners;
 }
 
 std::string local_address(const Socket& socket) { return address_text(socket, getsockname, nullptr); }
@@ -223,10 +256,10 @@ bool send_all(const Socket& socket, std::string_view bytes, Deadline deadline) {
   return true;
 }
 
-bool receive_some(const Socket& socket, std::string& bytes, Deadline deadline) {
+bool receive_some(const Socket& socket, std::string& bytes, Deadline deadline, size_t most) {
   char buffer[4096];
   for (;;) {
-    const ssize_t received = ::recv(socket.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    const ssize_t received = ::recv(socket.fd(), buffer, std::min(most, sizeof(buffer)), MSG_DONTWAIT);
     if (received > 0) {
       bytes.append(buffer, static_cast<size_t>(received));
       return true;

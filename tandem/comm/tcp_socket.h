@@ -31,10 +31,14 @@ class Socket {
 // One attempt. Returns a closed socket and says why in `problem` where it fails.
 Socket connect_once(const std::string& host, int port, Deadline deadline, std::string* problem);
 
-// Listens where `host` points to on this machine, or on all addresses where it points elsewhere (an address
-// that is translated on the way) or is a name that others know by another address than this machine does
-// (loopback). Throws ListenError where the port is taken.
+// Listens at the first address of `host` that is this machine's. Throws ListenError where the port is taken
+// or none is.
 Socket listen_at(const std::string& host, int port);
+
+// Listens at every address of `host` that is this machine's, and at no other. With `from_elsewhere`, also at
+// this machine's outer address where that is what others mean by the name: it leads to loopback here alone
+// (Debian's installer puts 127.0.1.1 into /etc/hosts), or to an address that is translated on the way.
+std::vector<Socket> listen_by_name(const std::string& host, int port, bool from_elsewhere);
 
 std::string local_address(const Socket& socket);  // "10.0.0.2"
 std::string peer_address(const Socket& socket);
@@ -47,6 +51,7 @@ std::optional<std::vector<std::string>> take_frame(std::string& bytes);
 
 // False where the other side has closed, an error came, or the time was over; errno says which (0: closed).
 bool send_all(const Socket& socket, std::string_view bytes, Deadline deadline);
-bool receive_some(const Socket& socket, std::string& bytes, Deadline deadline);  // appends
+// Appends what is there, at most so many bytes.
+bool receive_some(const Socket& socket, std::string& bytes, Deadline deadline, size_t most = 4096);
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/handshake.h"
 
 namespace tandem {
 namespace {
@@ -14,23 +15,28 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+constexpr milliseconds kLongestPause{100};
+constexpr milliseconds kConnectTime{1000};
+constexpr milliseconds kProofTime{2000};
+
 std::string problem_text() { return errno == 0 ? "it closed the connection" : std::strerror(errno); }
 
 }  // namespace
 
-TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_timeout,
-                   milliseconds patience, const std::string& owner,
+TcpStore::TcpStore(std::string host, int port, const Secret& secret, Serve serve,
+                   milliseconds connect_timeout, milliseconds patience, const std::string& owner,
                    const std::function<void()>& while_waiting)
     : host_(std::move(host)),
       owner_(owner.empty() ? "" : " of " + owner),
-      server_(serve ? std::make_unique<TcpStoreServer>(host_, port) : nullptr),
-      port_(serve ? server_->port() : port),
+      server_(serve == Serve::No
+                  ? nullptr
+                  : std::make_unique<TcpStoreServer>(host_, port, secret, serve == Serve::ManyHosts)),
+      port_(server_ ? server_->port() : port),
       patience_(patience) {
   const Deadline deadline = Clock::now() + connect_timeout;
   std::string problem = "no answer";
-  for (milliseconds pause{2};; pause = std::min(2 * pause, milliseconds(100))) {
-    socket_ = connect_once(host_, port_, deadline, &problem);
-    if (socket_.open()) break;
+  for (milliseconds pause{2}; !reach(secret, deadline, &problem);
+       pause = std::min(2 * pause, kLongestPause)) {
     if (Clock::now() + pause > deadline) {
       throw CommError(
           "store {}: not reached within {} s: {}; is rank 0 running, and are MASTER_ADDR and MASTER_PORT the "
@@ -42,11 +48,19 @@ TcpStore::TcpStore(std::string host, int port, bool serve, milliseconds connect_
   }
   local_address_ = tandem::local_address(socket_);
   server_address_ = peer_address(socket_);
-  try {
-    ask({"hello", kStoreMagic}, std::max(connect_timeout, milliseconds(1000)));
-  } catch (const CommError& error) {
-    throw CommError("{}; is it another program that listens there?", error.what());
-  }
+}
+
+// An attempt is short, so that one that got lost in a crowd of strangers is made again soon.
+bool TcpStore::reach(const Secret& secret, Deadline deadline, std::string* problem) {
+  const auto until = [&](milliseconds limit) { return std::min(deadline, Clock::now() + limit); };
+  socket_ = connect_once(server_ ? server_->address() : host_, port_, until(kConnectTime), problem);
+  if (!socket_.open()) return false;
+  const Proof proof = prove(socket_, secret, Side::Client, kStorePurpose, until(kProofTime), problem);
+  if (proof == Proof::Known) return true;
+  socket_.close();
+  if (proof == Proof::Stranger) throw StrangerError("store {}: {}", description(), *problem);
+  *problem += "; is it another program that listens there?";
+  return false;
 }
 
 TcpStore::~TcpStore() = default;

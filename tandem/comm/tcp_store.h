@@ -10,16 +10,24 @@
 
 namespace tandem {
 
+// Who answers at a tcp store's address.
+enum class Serve {
+  No,         // another process
+  OneHost,    // this one, for clients on its host
+  ManyHosts,  // this one, for clients elsewhere too
+};
+
 class TcpStore final : public Store {
  public:
   static constexpr std::chrono::milliseconds kPatience{20000};
 
-  // `serve`: this process answers at host:port, on a free port where it is 0. Waits for the server to
-  // appear, and calls while_waiting, which may throw, every now and then. Every request but get is answered
-  // within `patience`, or the store counts as down. `owner` is whom to look at then, for the description.
-  TcpStore(std::string host, int port, bool serve, std::chrono::milliseconds connect_timeout,
-           std::chrono::milliseconds patience = kPatience, const std::string& owner = {},
-           const std::function<void()>& while_waiting = {});
+  // Where this process serves, port 0 is any free one. Waits for the server to appear, and calls
+  // while_waiting, which may throw, every now and then. Throws StrangerError at once where whoever answers
+  // does not know the secret, CommError where nobody does in time. Every request but get is answered within
+  // `patience`, or the store counts as down. `owner` is whom to look at then, for the description.
+  TcpStore(std::string host, int port, const Secret& secret, Serve serve,
+           std::chrono::milliseconds connect_timeout, std::chrono::milliseconds patience = kPatience,
+           const std::string& owner = {}, const std::function<void()>& while_waiting = {});
   ~TcpStore() override;
 
   void set(const std::string& key, const std::string& value) override;
@@ -50,6 +58,7 @@ class TcpStore final : public Store {
       std::chrono::milliseconds limit);  // names of lifelines not heard for so long
 
  private:
+  bool reach(const Secret& secret, Deadline deadline, std::string* problem);  // one attempt
   std::vector<std::string> ask(const std::vector<std::string_view>& request, std::chrono::milliseconds limit);
   std::optional<std::vector<std::string>> exchange(const std::vector<std::string_view>& request,
                                                    Deadline deadline);

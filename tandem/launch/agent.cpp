@@ -12,6 +12,7 @@
 #include "tandem/base/units.h"
 #include "tandem/launch/address.h"
 #include "tandem/launch/environment.h"
+#include "tandem/launch/launch_secret.h"
 #include "tandem/launch/log_directory.h"
 #include "tandem/launch/node_stores.h"
 #include "tandem/launch/rendezvous.h"
@@ -54,6 +55,7 @@ class Agent {
   const LaunchOptions& options_;
   Terminal& terminal_;
   const std::string run_id_;
+  Secret secret_;  // of the ranks
   LogDirectory logs_;
   SignalReader signals_;  // before any thread
   int interrupted_by_ = 0;
@@ -83,6 +85,7 @@ AttemptSetup Agent::describe(const Round& round) const {
   place.restart_count = round.restarts;
   place.max_restarts = options_.max_restarts;
   place.run_id = run_id_;
+  place.secret = secret_;
   for (int local = 0; local < round.own().num_ranks; ++local) {
     place.local_rank = local;
     place.rank = round.first_rank() + local;
@@ -107,6 +110,7 @@ Round Agent::own_round(int restarts) const {
 }
 
 int Agent::run_alone() {
+  secret_ = secret_for_one_node(options_);
   for (int restarts = 0;; ++restarts) {
     const AttemptResult result = supervise(describe(own_round(restarts)), signals_, terminal_);
     const RoundEnd end = judge(result, restarts, options_.max_restarts);
@@ -158,8 +162,9 @@ RoundEnd Agent::run_round(Rendezvous& rendezvous, Store& watch_store, const Roun
 }
 
 int Agent::run_with_others() {
-  std::optional<NodeStores> stores = open_node_stores(options_, [this] { return is_interrupted(); });
+  std::optional<NodeStores> stores = open_node_stores(options_, run_id_, [this] { return is_interrupted(); });
   if (!stores) return 128 + interrupted_by_;
+  secret_ = stores->secret;
   RendezvousOptions meeting;
   meeting.id = run_id_;
   meeting.self = {.host = hostname(),

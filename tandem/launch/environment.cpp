@@ -30,6 +30,8 @@ std::vector<std::string> rank_environment(const RankPlace& place, const std::vec
       {kLostPeerVariable, place.notes.lost_peer.string()},
       {kFinalVariable, place.notes.final_code.string()},
       {kInterruptedVariable, place.notes.interrupted.string()}};
+  variables.emplace_back(kSecretVariable, place.secret.to_hex());
+  if (place.secret.is_none()) variables.emplace_back(kInsecureVariable, "1");
   const auto has = [&](std::string_view name) {
     return std::any_of(inherited.begin(), inherited.end(), [&](const std::string& entry) {
       return entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=';

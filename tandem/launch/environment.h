@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/comm/secret.h"
 #include "tandem/launch/rank_notes.h"
 
 namespace tandem {
@@ -20,6 +21,7 @@ struct RankPlace {
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id = "none";
+  Secret secret = {};
   RankNotes notes = {};
 };
 

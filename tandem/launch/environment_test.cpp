@@ -42,6 +42,15 @@ TEST(RankEnvironment, ReplacesWhatTheLauncherItselfWasGiven) {
   EXPECT_TRUE(contains(made, "RANKING=8"));
 }
 
+TEST(RankEnvironment, HandsTheSecretDown) {
+  const Secret secret = Secret::random();
+  const std::vector<std::string> made = rank_environment({.secret = secret}, {"TANDEM_SECRET=0"});
+  EXPECT_TRUE(contains(made, "TANDEM_SECRET=" + secret.to_hex()));
+  EXPECT_FALSE(contains(made, "TANDEM_SECRET=0"));
+  EXPECT_FALSE(contains(made, "TANDEM_INSECURE=1"));
+  EXPECT_TRUE(contains(rank_environment({}, {}), "TANDEM_INSECURE=1"));
+}
+
 TEST(RankEnvironment, SeveralRanksOnANodeGetOneThreadEachUnlessTold) {
   EXPECT_TRUE(contains(rank_environment({.local_world_size = 2}, {}), "OMP_NUM_THREADS=1"));
   EXPECT_FALSE(contains(rank_environment({.local_world_size = 1}, {}), "OMP_NUM_THREADS=1"));

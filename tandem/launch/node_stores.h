@@ -18,11 +18,13 @@ struct NodeStores {
   std::string own_address;       // where other nodes reach this one
   std::string master_addr;       // what ranks are told, where a flag says so
   int master_port = 0;
+  Secret secret;  // what the ranks of all nodes know
 };
 
 // Throws ListenError where the store cannot be served, CommError where it is not reached within the
-// rendezvous' timeout, naming its address; null where interrupted() said so.
-std::optional<NodeStores> open_node_stores(const LaunchOptions& options,
+// rendezvous' timeout, naming its address, StrangerError where it has another secret; null where
+// interrupted() said so. `id` is the launch's.
+std::optional<NodeStores> open_node_stores(const LaunchOptions& options, const std::string& id,
                                            const std::function<bool()>& interrupted);
 
 }  // namespace tandem

@@ -93,6 +93,8 @@ void check_options(const LaunchOptions& options) {
   if (options.node_rank >= options.nodes.most)
     throw ConfigError("--node-rank: expected less than --nnodes {}, found {}", options.nodes.most,
                       options.node_rank);
+  if (options.insecure && !options.secret_file.empty())
+    throw ConfigError("--insecure: given beside --rdzv-secret-file; leave one of them out");
   if (options.master_port > 65535)
     throw ConfigError("--master-port: expected at most 65535, found {}", options.master_port);
   if (options.is_local()) return;
@@ -124,7 +126,7 @@ void check_options(const LaunchOptions& options) {
 }
 
 size_t find_program(std::span<const std::string> words) {
-  constexpr std::array<std::string_view, 3> kWithoutValue = {"--standalone", "--help", "-h"};
+  constexpr std::array<std::string_view, 4> kWithoutValue = {"--standalone", "--insecure", "--help", "-h"};
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--") return i + 1;

@@ -23,8 +23,10 @@ struct LaunchOptions {
   NodeRange nodes;
   int node_rank = -1;  // -1: nodes are numbered in the order in which they join
   RendezvousBackend backend = RendezvousBackend::Static;
-  std::string endpoint;  // HOST:PORT, or a directory for File
-  std::string run_id;    // empty: made up where one node is all there is, "none" otherwise
+  std::string endpoint;     // HOST:PORT, or a directory for File
+  std::string run_id;       // empty: made up where one node is all there is, "none" otherwise
+  std::string secret_file;  // what tells this launch's processes from strangers; empty: see launch_secret.h
+  bool insecure = false;    // nothing does
   bool standalone = false;
   double rendezvous_timeout_s = 600;
   int max_restarts = 0;

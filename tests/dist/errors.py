@@ -56,7 +56,7 @@ class LoneRanks(RanksTest):
             node, local_rank, local_size = self.place_of(rank, world_size)
             variables = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": local_rank,
                          "LOCAL_WORLD_SIZE": local_size, "MASTER_ADDR": self.address(0), "MASTER_PORT": port,
-                         **IMPATIENT, **(environment or {})}
+                         "TANDEM_SECRET_FILE": self.secret_file(), **IMPATIENT, **(environment or {})}
             process = subprocess.Popen(
                 self.at(node, tandem_run.program(), "train", path, "--run-dir", run), text=True, cwd=self.directory,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

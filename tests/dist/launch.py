@@ -6,6 +6,7 @@ has a launcher, and they share the ranks.
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import pathlib
 import pty
@@ -23,6 +24,7 @@ from tandem_run import BAD_DATA, BAD_USAGE, DONE, FAILED, INTERRUPTED, free_port
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
              "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
              "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS")
+SECRETS = ("TANDEM_SECRET", "TANDEM_SECRET_FILE", "TANDEM_INSECURE")
 DEADLINE_S = 60
 
 # Writes its environment to env-<rank>-<restarts>, whole or not at all.
@@ -49,7 +51,8 @@ def is_alive(pid):
 class LaunchTest(network.NodesTest):
     def setUp(self):
         super().setUp()
-        self.environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+        self.environment = {key: value for key, value in os.environ.items()
+                            if key not in VARIABLES + SECRETS}
         self.environment["TMPDIR"] = str(self.directory / "tmp")
         (self.directory / "tmp").mkdir()
         self.num_launches = 0
@@ -94,11 +97,11 @@ class LaunchTest(network.NodesTest):
     def exists(self, name):
         return (self.directory / name).exists()
 
-    def shown(self, rank, restarts=0):
+    def shown(self, rank, restarts=0, names=VARIABLES):
         """The environment that SHOW wrote."""
         lines = (self.directory / f"env-{rank}-{restarts}").read_text().splitlines()
         pairs = dict(line.split("=", 1) for line in lines if "=" in line)
-        return {name: pairs.get(name) for name in VARIABLES}
+        return {name: pairs.get(name) for name in names}
 
     def log(self, rank, directory="logs"):
         """Lines of a rank's log without the launcher's own."""
@@ -159,6 +162,24 @@ class OneLauncher(LaunchTest):
         shown = self.shown(0)
         self.assertEqual(("localhost", "29123", None),
                          (shown["MASTER_ADDR"], shown["MASTER_PORT"], shown["OMP_NUM_THREADS"]))
+
+    def test_every_launch_has_a_secret_of_its_own(self):
+        secrets = set()
+        for _ in range(2):
+            result = self.launch("--nproc-per-node", 2, "--log-dir", "logs", "--tee", 3, "sh", "-c",
+                                 f"{SHOW}; cat /proc/$PPID/cmdline /proc/self/cmdline; exit $RANK", expect=FAILED)
+            secret, other = (self.shown(rank, names=SECRETS)["TANDEM_SECRET"] for rank in (0, 1))
+            self.assertRegex(secret, "^[0-9a-f]{64}$")
+            self.assertEqual(secret, other)
+            secrets.add(secret)
+            for text in (result.out, result.err, *((self.directory / "logs" / f"rank-{rank}.log").read_text()
+                                                   for rank in (0, 1))):
+                self.assertNotIn(secret, text)
+        self.assertEqual(2, len(secrets))
+        self.environment["TANDEM_SECRET_FILE"] = str(self.secret_file())
+        self.launch("sh", "-c", SHOW)
+        given = self.shown(0, names=SECRETS)["TANDEM_SECRET"]
+        self.assertEqual(hashlib.sha256(self.secret_file().read_bytes().strip()).hexdigest(), given)
 
     def test_a_python_file_runs_under_python(self):
         (self.directory / "hello.py").write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:])")
@@ -437,6 +458,9 @@ class TwoNodes:
                          [each["LOCAL_WORLD_SIZE"] for each in shown])
         self.assertEqual(1, len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in shown}))
         self.assertEqual({self.directory.name}, {each["TORCHELASTIC_RUN_ID"] for each in shown})
+        secrets = {self.shown(rank, names=SECRETS)["TANDEM_SECRET"] for rank in range(3)}
+        self.assertEqual(1, len(secrets))
+        self.assertRegex(secrets.pop(), "^[0-9a-f]{64}$")
 
     def test_a_failure_on_one_node_restarts_both(self):
         shown = "while [ ! -e shown-0 ]; do sleep 0.05; done"  # else the other is stopped before it has shown
@@ -482,16 +506,48 @@ class StaticNodes(TwoNodes, LaunchTest):
         self.port = free_port()
 
     def meeting(self):
-        return "--rdzv-endpoint", f"{self.address(0)}:{self.port}"
+        return "--rdzv-endpoint", f"{self.address(0)}:{self.port}", "--rdzv-secret-file", self.secret_file()
 
     def test_the_old_way_with_node_ranks_and_a_master(self):
-        flags = ("--master-addr", self.address(0), "--master-port", self.port)
+        flags = ("--master-addr", self.address(0), "--master-port", self.port, "--rdzv-secret-file", self.secret_file())
         agents = [self.agent("--nnodes", 2, "--node-rank", node, *flags, "sh", "-c", SHOW, node=node)
                   for node in (1, 0)]
         self.results(agents, DONE)
         for rank in (0, 1):
             shown = self.shown(rank)
             self.assertEqual((str(self.port), str(rank)), (shown["MASTER_PORT"], shown["GROUP_RANK"]))
+
+    def test_nodes_without_a_secret_are_refused(self):
+        place = ("--nnodes", 2, "--node-rank", 0, *self.meeting()[:2])
+        self.assert_one_line_error(self.launch(*place, "true", expect=None), BAD_USAGE, "--rdzv-secret-file: missing",
+                                   "--insecure")
+        for mode, text, part in ((0o640, "what no stranger knows", "chmod 600"), (0o600, "", "16 characters"),
+                                 (0o600, "abc\n", "16 characters")):
+            file = self.directory / f"secret-{part[:2]}-{len(text)}"
+            file.write_text(text)
+            file.chmod(mode)
+            refused = self.launch(*place, "--rdzv-secret-file", file, "true", expect=None)
+            self.assert_one_line_error(refused, BAD_USAGE, f"secret file {file}", part)
+            if text:
+                self.assertNotIn(text.strip(), refused.err)
+
+    def test_nodes_without_a_secret_may_meet_if_told_so(self):
+        place = ("--nnodes", 2, *self.meeting()[:2], "--insecure")
+        agents = [self.agent(*place, "--node-rank", node, "sh", "-c", SHOW, node=node) for node in (0, 1)]
+        self.results(agents, DONE)
+        for rank in (0, 1):
+            self.assertEqual(("", None, "1"), tuple(self.shown(rank, names=SECRETS).values()))
+
+    def test_a_node_with_another_secret_is_refused(self):
+        first = self.agent("--nnodes", 2, "--node-rank", 0, *self.meeting(), "true")
+        other = self.directory / "other"
+        other.touch(0o600)
+        other.write_text("what a stranger may know")
+        second = self.agent("--nnodes", 2, "--node-rank", 1, *self.meeting()[:2], "--rdzv-secret-file", other, "true",
+                            node=1)
+        self.assert_one_line_error(self.result(second, None), FAILED, f"{self.address(0)}:{self.port}",
+                                   "another secret")
+        self.assertIsNone(first.poll())
 
     def test_a_port_in_use_and_a_store_that_is_down(self):
         with self.listener(0) as self.port:
@@ -524,7 +580,8 @@ class LostLaunchers(LaunchTest):
 
     def start_with_a_static_store(self, name):
         script = f"echo $$ > pid-{name}-$RANK; touch up-{name}-$RANK; while true; do sleep 0.1; done"
-        agents = self.start_two(script, "--nnodes", 2, "--rdzv-endpoint", f"{self.address(0)}:{free_port()}")
+        agents = self.start_two(script, "--nnodes", 2, "--rdzv-endpoint", f"{self.address(0)}:{free_port()}",
+                                "--rdzv-secret-file", self.secret_file())
         wait_for(lambda: self.exists(f"up-{name}-0") and self.exists(f"up-{name}-1"), "the start of the ranks")
         return agents
 

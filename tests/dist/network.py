@@ -194,9 +194,17 @@ class NodesTest(tandem_run.TandemTest):
         if self.num_nodes == 1:
             return ()
         endpoint = {"etcd": self.network.store, "static": "node-0:29400", "file": self.directory / "meet"}[self.backend]
+        secret = ("--rdzv-secret-file", self.secret_file()) if self.backend == "static" else ()
         return ("--nnodes", self.num_nodes, "--node-rank", node, "--monitor-interval", 0.1,
                 "--rdzv-backend", self.backend, "--rdzv-endpoint", endpoint,
-                "--rdzv-id", f"{self.directory.name}-{number}")
+                "--rdzv-id", f"{self.directory.name}-{number}", *secret)
+
+    def secret_file(self):
+        path = self.directory / "secret"
+        if not path.exists():
+            path.touch(0o600)
+            path.write_text("what no stranger knows\n")
+        return path
 
     @contextlib.contextmanager
     def listener(self, node):

@@ -20,7 +20,8 @@ LLAMA = {"family": "llama", "layers": 4, "width": 48, "heads": 8, "kv_heads": 4,
 RESNET = {"family": "resnet", "blocks": [1, 1, 1], "width": 8, "image_size": 16, "norm": "sync"}
 
 # What a launcher sets, which must not leak into the ranks of a test that is itself run by one.
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                      "TANDEM_SECRET", "TANDEM_SECRET_FILE", "TANDEM_INSECURE")
 DEADLINE_S = 120  # for what happens soon: past it, something hangs
 
 
