@@ -21,6 +21,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxFrameBytes = 16 << 20;
+constexpr size_t kMaxFields = 1 << 16;  // as many as there may be ranks
 constexpr int kBacklog = 1024;
 
 struct FreeAddresses {
@@ -116,6 +117,12 @@ std::string address_text(const Socket& socket, GetName get_name, int* port) {
   return address_text(reinterpret_cast<sockaddr*>(&address), length, port);
 }
 
+// Where nobody listens at a port of this machine, the system may take that very port for the caller's end.
+bool is_connected_to_itself(const Socket& socket) {
+  int own = 0, other = 0;
+  return address_text(socket, getsockname, &own) == address_text(socket, getpeername, &other) && own == other;
+}
+
 void append_length(std::string& bytes, size_t length) {
   for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(length >> shift & 0xff);
 }
@@ -156,6 +163,10 @@ Socket connect_once(const std::string& host, int port, Deadline deadline, std::s
       getsockopt(connection.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
       errno = error;
       status = error == 0 ? 0 : -1;
+    }
+    if (status == 0 && is_connected_to_itself(connection)) {
+      errno = ECONNREFUSED;
+      status = -1;
     }
     if (status == 0) {
       send_at_once(connection.fd());
@@ -237,7 +248,8 @@ std::optional<std::vector<std::string>> take_frame(std::string& bytes) {
   std::vector<std::string> fields;
   for (size_t at = 4; at < 4 + length;) {
     const size_t left = 4 + length - at;
-    if (left < 4 || left - 4 < length_at(bytes, at)) throw CommError("not the language of a tandem store");
+    if (left < 4 || left - 4 < length_at(bytes, at) || fields.size() == kMaxFields)
+      throw CommError("not the language of a tandem store");
     const size_t field = length_at(bytes, at);
     fields.push_back(bytes.substr(at + 4, field));
     at += 4 + field;

@@ -7,7 +7,7 @@ import time
 import ranks
 import tandem_run
 from ranks import GPT2, LLAMA, RanksTest, config, mesh
-from tandem_run import BAD_USAGE, FAILED, free_port
+from tandem_run import BAD_USAGE, DONE, FAILED, free_port
 
 IMPATIENT = {"TANDEM_CONNECT_TIMEOUT_S": "2", "TANDEM_COMM_TIMEOUT_S": "4"}
 DEADLINE_S = 40  # for ranks that give up after seconds, on a busy machine
@@ -44,8 +44,8 @@ class MeshAndRanks(RanksTest):
 class LoneRanks(RanksTest):
     """Ranks started one by one, each with what it was told."""
 
-    def start(self, told, environment=None, port=None):
-        """`told` has (rank, world size, config) for each rank. Returns their results, once all have ended; a rank
+    def start(self, told, environment=None, port=None, own=None):
+        """`told` has (rank, world size, config) for each rank; `own` has variables by rank. Returns their results, once all have ended; a rank
         that hangs is killed."""
         port = port or free_port()
         self.num_launches += 1
@@ -56,7 +56,8 @@ class LoneRanks(RanksTest):
             node, local_rank, local_size = self.place_of(rank, world_size)
             variables = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": local_rank,
                          "LOCAL_WORLD_SIZE": local_size, "MASTER_ADDR": self.address(0), "MASTER_PORT": port,
-                         "TANDEM_SECRET_FILE": self.secret_file(), **IMPATIENT, **(environment or {})}
+                         "TANDEM_SECRET_FILE": self.secret_file(), **IMPATIENT, **(environment or {}),
+                         **(own or {}).get(rank, {})}
             process = subprocess.Popen(
                 self.at(node, tandem_run.program(), "train", path, "--run-dir", run), text=True, cwd=self.directory,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -128,6 +129,27 @@ class Meeting(LoneRanks):
             master, other = self.start([(0, 2, pair), (1, 2, pair)], port=port)
         self.assert_one_line_error(master, FAILED, f"port {port}", "already in use", "MASTER_PORT")
         self.assert_one_line_error(other, FAILED, f"{self.address(0)}:{port}", "another program")
+
+    def test_ranks_that_were_given_no_secret(self):
+        """On one host they take their user's; on several they are refused, unless told to let in everybody."""
+        pair = [(rank, 2, training(mesh("ddp", data=2))) for rank in (0, 1)]
+        none = {"TANDEM_SECRET_FILE": ""}
+        if self.num_nodes == 1:
+            self.assertEqual([DONE] * 2, [result.code for result in self.start(pair, none)])
+            return
+        for result in self.start(pair, none):
+            self.assert_one_line_error(result, BAD_USAGE, "TANDEM_SECRET_FILE: missing", "several hosts", "--insecure")
+        insecure = self.start(pair, {**none, "TANDEM_INSECURE": "1"})
+        self.assertEqual([DONE] * 2, [result.code for result in insecure])
+
+    def test_another_secret_on_one_rank(self):
+        pair = [(rank, 2, training(mesh("ddp", data=2))) for rank in (0, 1)]
+        other = self.directory / "other"
+        other.touch(0o600)
+        other.write_text("what this rank alone knows")
+        lead, refused = self.start(pair, own={1: {"TANDEM_SECRET_FILE": other}})
+        self.assert_one_line_error(refused, FAILED, f"{self.address(0)}", "another secret", "TANDEM_SECRET_FILE")
+        self.assert_one_line_error(lead, FAILED, "rank 1 of 2 did not appear")
 
     def test_a_launcher_hears_of_a_lost_peer_and_of_no_other_fault(self):
         note = self.directory / "lost_peer"
