@@ -81,11 +81,21 @@ TEST(LaunchOptions, ANodeRankBeyondTheNodesIsRefused) {
   EXPECT_NE(std::string::npos, message_of([&] { check_options(options); }).find("--node-rank"));
 }
 
+TEST(LaunchOptions, ASecretAndNoneAreNotBothWanted) {
+  LaunchOptions options;
+  options.program = {"true"};
+  options.secret_file = "secret";
+  EXPECT_NO_THROW(check_options(options));
+  options.insecure = true;
+  EXPECT_NE(std::string::npos, message_of([&] { check_options(options); }).find("--insecure"));
+}
+
 TEST(LaunchOptions, TheProgramBeginsAfterTheFlags) {
   using Words = std::vector<std::string>;
   EXPECT_EQ(2u, find_program(Words{"--nproc-per-node", "4", "train", "--nproc-per-node", "9"}));
   EXPECT_EQ(1u, find_program(Words{"--nproc_per_node=4", "train", "c.yaml"}));
   EXPECT_EQ(1u, find_program(Words{"--standalone", "train"}));
+  EXPECT_EQ(1u, find_program(Words{"--insecure", "train"}));
   EXPECT_EQ(2u, find_program(Words{"--standalone", "--", "--odd-name"}));
   EXPECT_EQ(0u, find_program(Words{"sh", "-c", "true"}));
   EXPECT_EQ(1u, find_program(Words{"--help"}));
