@@ -65,12 +65,13 @@ int take_program(int argc, char** argv, Action& action) {
 }
 
 void add_launch(CLI::App& app, Action& action) {
-  CLI::App* command = add_command(
-      app, "launch", "run a program as many ranks, on one node or several, as torchrun does",
-      "tandem launch --nproc-per-node 2 train configs/fsdp_2gpu.yaml\n"
-      "  tandem launch --nproc-per-node 4 --max-restarts 3 --tee 3 -- python3 script.py\n"
-      "  tandem launch --nnodes 2 --nproc-per-node 8 --rdzv-endpoint node-a:29400 train CONFIG   (on each "
-      "node)");
+  CLI::App* command =
+      add_command(app, "launch", "run a program as many ranks, on one node or several, as torchrun does",
+                  "tandem launch --nproc-per-node 2 train configs/fsdp_2gpu.yaml\n"
+                  "  tandem launch --nproc-per-node 4 --max-restarts 3 --tee 3 -- python3 script.py\n"
+                  "  tandem launch --nnodes 2 --nproc-per-node 8 --rdzv-endpoint node-a:29400 "
+                  "--rdzv-secret-file FILE train "
+                  "CONFIG   (on each node)");
   command
       ->add_option(
           "PROGRAM", action.program,
