@@ -123,7 +123,9 @@ std::optional<Secret> given_secret() {
 Secret secret_kept_in(const std::filesystem::path& directory) {
   struct stat status {};
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    throw IoError("{}: cannot be made: {}", directory.string(), std::strerror(errno));
+    throw IoError(
+        "{}: cannot be made, for the secret of ranks without a launcher: {}; give them one in a file ({})",
+        directory.string(), std::strerror(errno), kSecretFileVariable);
   if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || !is_own_and_private(status)) {
     throw ConfigError(
         "{}: expected a directory that only this user can use, for the secret of ranks without a launcher, "

@@ -261,11 +261,9 @@ def keep_visiting(visitor, place, count):
         try:
             visitor.visit(place)
             count.add()
-        except TimeoutError:  # it was heard out
-            count.add()
         except ConnectionRefusedError:  # nobody there yet
             time.sleep(0.005)
-        except OSError:
+        except (TimeoutError, ConnectionError):  # it was heard out, or shown the door
             count.add()
         time.sleep(0.001)
 
