@@ -4,8 +4,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
@@ -39,17 +41,26 @@ std::string make_run_id(const LaunchOptions& options) {
 class Agent {
  public:
   Agent(const LaunchOptions& options, Terminal& terminal)
-      : options_(options), terminal_(terminal), run_id_(make_run_id(options)), logs_(options.log_dir) {}
+      : options_(options),
+        terminal_(terminal),
+        run_id_(make_run_id(options)),
+        logs_(options.log_dir),
+        filter_(logs_.path(), options.out_filters, options.err_filters),
+        signals_(options.more_signals) {}
 
   int run() { return options_.is_local() ? run_alone() : run_with_others(); }
 
  private:
   bool is_interrupted();
-  AttemptSetup describe(const Round& round) const;
+  Show show(int rank, int local_rank, int stream) const;
+  AttemptSetup describe(const Round& round);
   Round own_round(int restarts) const;
   int run_alone();
   int run_with_others();
   RoundEnd run_round(Rendezvous& rendezvous, Store& watch_store, const Round& round);
+  int tell_end_without_us(const RoundEnd& end);
+  void tell_place(const Round& round);
+  void tell_end(const Round& round, const RoundEnd& end);
   RoundEnd wait_for_others(Rendezvous& rendezvous, RoundWatch& watch, const Round& round, int code);
 
   const LaunchOptions& options_;
@@ -57,6 +68,7 @@ class Agent {
   const std::string run_id_;
   Secret secret_;  // of the ranks
   LogDirectory logs_;
+  LineFilter filter_;
   SignalReader signals_;  // before any thread
   int interrupted_by_ = 0;
 };
@@ -64,15 +76,29 @@ class Agent {
 // Between attempts nobody supervises: signals are asked for.
 bool Agent::is_interrupted() {
   for (int signal : signals_.take()) {
-    if (asks_to_stop(signal)) interrupted_by_ = signal;
+    if (signals_.asks_to_stop(signal)) interrupted_by_ = signal;
   }
   return interrupted_by_ != 0;
 }
 
-AttemptSetup Agent::describe(const Round& round) const {
+// How the terminal shows a stream of a rank: 1 is stdout, 2 stderr.
+Show Agent::show(int rank, int local_rank, int stream) const {
+  const std::set<int>& chosen = options_.shown_local_ranks;
+  if (!chosen.empty() && !chosen.contains(local_rank)) return Show::Nothing;
+  if (const std::optional<int> tee = options_.tee.of(local_rank))
+    return (*tee & stream) != 0 ? Show::Prefixed : Show::Nothing;
+  if ((options_.redirects.of(local_rank).value_or(0) & stream) != 0) return Show::Nothing;
+  if (!chosen.empty()) return chosen.size() == 1 ? Show::AsItIs : Show::Prefixed;
+  return rank == 0 ? Show::AsItIs : Show::Nothing;
+}
+
+AttemptSetup Agent::describe(const Round& round) {
   AttemptSetup setup;
   setup.program = options_.program;
-  setup.grace = wait_of(options_.grace_s);
+  setup.is_tandem = options_.is_tandem;
+  setup.filter = &filter_;
+  setup.grace = wait_of(options_.shutdown_s.value_or(options_.grace_s));
+  if (options_.shutdown_s) setup.failure_grace = setup.grace;
   setup.heading = fmt::format("{} attempt {} on {}", utc_time(), round.restarts, hostname());
   const std::vector<std::string> inherited = own_environment();
   RankPlace place;
@@ -86,16 +112,16 @@ AttemptSetup Agent::describe(const Round& round) const {
   place.max_restarts = options_.max_restarts;
   place.run_id = run_id_;
   place.secret = secret_;
+  place.role = options_.role;
+  place.virtual_local_rank = options_.virtual_local_rank;
   for (int local = 0; local < round.own().num_ranks; ++local) {
     place.local_rank = local;
     place.rank = round.first_rank() + local;
     place.notes = logs_.notes_of(place.rank);
-    const auto show = [&](int bit) {
-      if (options_.tee) return (*options_.tee & bit) != 0 ? Show::Prefixed : Show::Nothing;
-      return place.rank == 0 ? Show::AsItIs : Show::Nothing;
-    };
+    const PrefixValues values{options_.role, place.rank, local, hostname()};
     setup.ranks.push_back({place.rank, rank_environment(place, inherited), logs_.log_of(place.rank),
-                           place.notes, show(1), show(2)});
+                           place.notes, show(place.rank, local, 1), show(place.rank, local, 2),
+                           expand_prefix(options_.prefix_template, values)});
   }
   return setup;
 }
@@ -118,6 +144,33 @@ int Agent::run_alone() {
     if (end.kind != EndKind::Restart) return end.code;
     if (is_interrupted()) return 128 + interrupted_by_;
   }
+}
+
+int Agent::tell_end_without_us(const RoundEnd& end) {
+  terminal_.message(end.kind == EndKind::Done ? "the launch has ended well without this node"
+                    : end.reason.empty()
+                        ? fmt::format("the launch has ended without this node, with exit code {}", end.code)
+                        : fmt::format("the launch has ended without this node: {}", end.reason));
+  return end.code;
+}
+
+// Rank 0 speaks for its node; the others' launchers would say nothing all the time.
+void Agent::tell_place(const Round& round) {
+  if (round.first_rank() == 0) return;
+  std::vector<int> here(static_cast<size_t>(round.own().num_ranks));
+  std::iota(here.begin(), here.end(), round.first_rank());
+  terminal_.message(
+      fmt::format("node {} of {}: {} of {} on {}; what they print is in {}, and node 0 ({}) shows rank 0",
+                  round.node_rank, round.nodes.size(), describe_ranks(here), round.world_size(),
+                  round.own().host, logs_.path().string(), round.nodes.front().host));
+}
+
+void Agent::tell_end(const Round& round, const RoundEnd& end) {
+  if (round.first_rank() == 0 || !end.reason.empty()) return;  // the reason has been told
+  terminal_.message(fmt::format("node {} of {}: {}", round.node_rank, round.nodes.size(),
+                                end.kind == EndKind::Done
+                                    ? "all ranks have ended well"
+                                    : fmt::format("interrupted, exit code {}", end.code)));
 }
 
 // This node's ranks are done; the launch is when all are. The others may take long, or fail and restart all.
@@ -168,7 +221,7 @@ int Agent::run_with_others() {
   RendezvousOptions meeting;
   meeting.id = run_id_;
   meeting.self = {.host = hostname(),
-                  .address = stores->own_address,
+                  .address = options_.local_addr.empty() ? stores->own_address : options_.local_addr,
                   .num_ranks = options_.ranks_per_node,
                   .given_rank = options_.node_rank,
                   .least_nodes = options_.nodes.least,
@@ -176,15 +229,19 @@ int Agent::run_with_others() {
   meeting.master_addr = stores->master_addr;
   meeting.master_port = stores->master_port;
   meeting.timeout = wait_of(options_.rendezvous_timeout_s);
+  meeting.last_call = wait_of(options_.last_call_s);
   meeting.silence = kSilence;
   meeting.interrupted = [this] { return is_interrupted(); };
   meeting.notice = [this](const std::string& text) { terminal_.message(text); };
   Rendezvous rendezvous(*stores->main, meeting);
   for (;;) {
     const std::optional<Round> round = rendezvous.join();
+    if (!round && rendezvous.ended_without_us()) return tell_end_without_us(*rendezvous.ended_without_us());
     if (!round) return 128 + interrupted_by_;
+    tell_place(*round);
     const RoundEnd end = run_round(rendezvous, *stores->watch, *round);
     if (end.kind == EndKind::Restart) continue;
+    tell_end(*round, end);
     try {
       rendezvous.leave(*round);
       if (stores->serves) rendezvous.wait_until_left(*round, kFarewell);

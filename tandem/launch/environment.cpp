@@ -4,21 +4,44 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
+#include "tandem/base/error.h"
 #include "tandem/comm/launch_notes.h"
 
 namespace tandem {
+namespace {
+
+// The local rank's among those that the launcher itself may see.
+std::string visible_device(int local_rank, const std::vector<std::string>& inherited) {
+  constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES=";
+  for (const std::string& entry : inherited) {
+    if (!entry.starts_with(kName)) continue;
+    std::istringstream devices(entry.substr(kName.size()));
+    std::string device;
+    for (int i = 0; i <= local_rank; ++i) {
+      if (!std::getline(devices, device, ','))
+        throw ConfigError(
+            "--virtual-local-rank: CUDA_VISIBLE_DEVICES has no device for local rank {}, found '{}'",
+            local_rank, entry.substr(kName.size()));
+    }
+    return device;
+  }
+  return std::to_string(local_rank);
+}
+
+}  // namespace
 
 std::vector<std::string> rank_environment(const RankPlace& place, const std::vector<std::string>& inherited) {
   std::vector<std::pair<std::string, std::string>> variables = {
       {"RANK", std::to_string(place.rank)},
-      {"LOCAL_RANK", std::to_string(place.local_rank)},
+      {"LOCAL_RANK", std::to_string(place.virtual_local_rank ? 0 : place.local_rank)},
       {"WORLD_SIZE", std::to_string(place.world_size)},
       {"LOCAL_WORLD_SIZE", std::to_string(place.local_world_size)},
       {"GROUP_RANK", std::to_string(place.node_rank)},
       {"GROUP_WORLD_SIZE", std::to_string(place.num_nodes)},
-      {"ROLE_NAME", "default"},
+      {"ROLE_NAME", place.role},
       {"ROLE_RANK", std::to_string(place.rank)},
       {"ROLE_WORLD_SIZE", std::to_string(place.world_size)},
       {"MASTER_ADDR", place.master_addr},
@@ -39,6 +62,9 @@ std::vector<std::string> rank_environment(const RankPlace& place, const std::vec
   };
   // Ranks that each start a thread for every core spend their time waiting for each other.
   if (place.local_world_size > 1 && !has("OMP_NUM_THREADS")) variables.emplace_back("OMP_NUM_THREADS", "1");
+
+  if (place.virtual_local_rank)
+    variables.emplace_back("CUDA_VISIBLE_DEVICES", visible_device(place.local_rank, inherited));
 
   std::vector<std::string> environment;
   for (const std::string& entry : inherited) {

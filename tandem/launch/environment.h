@@ -22,6 +22,8 @@ struct RankPlace {
   int max_restarts = 0;
   std::string run_id = "none";
   Secret secret = {};
+  std::string role = "default";
+  bool virtual_local_rank = false;  // LOCAL_RANK is 0, and the rank's GPU the only one it can see
   RankNotes notes = {};
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tandem/base/error.h"
+
 namespace tandem {
 namespace {
 
@@ -49,6 +51,16 @@ TEST(RankEnvironment, HandsTheSecretDown) {
   EXPECT_FALSE(contains(made, "TANDEM_SECRET=0"));
   EXPECT_FALSE(contains(made, "TANDEM_INSECURE=1"));
   EXPECT_TRUE(contains(rank_environment({}, {}), "TANDEM_INSECURE=1"));
+}
+
+TEST(RankEnvironment, AVirtualLocalRankSeesItsOwnDeviceAlone) {
+  const RankPlace place = {.rank = 3, .local_rank = 1, .role = "trainer", .virtual_local_rank = true};
+  EXPECT_TRUE(contains(rank_environment(place, {}), "CUDA_VISIBLE_DEVICES=1"));
+  const std::vector<std::string> made = rank_environment(place, {"CUDA_VISIBLE_DEVICES=4,GPU-7"});
+  EXPECT_TRUE(contains(made, "CUDA_VISIBLE_DEVICES=GPU-7"));
+  EXPECT_TRUE(contains(made, "LOCAL_RANK=0"));
+  EXPECT_TRUE(contains(made, "ROLE_NAME=trainer"));
+  EXPECT_THROW(rank_environment(place, {"CUDA_VISIBLE_DEVICES=4"}), ConfigError);
 }
 
 TEST(RankEnvironment, SeveralRanksOnANodeGetOneThreadEachUnlessTold) {

@@ -66,7 +66,7 @@ std::optional<NodeStores> open_node_stores(const LaunchOptions& options, const s
     address = "file://" + std::filesystem::absolute(options.endpoint).string();
   } else {
     place = options.endpoint.empty() ? HostPort{options.master_addr, options.master_port + 1}
-                                     : parse_host_port(options.endpoint, "--rdzv-endpoint");
+                                     : parse_endpoint(options.endpoint, "--rdzv-endpoint");
     const bool etcd = options.backend == RendezvousBackend::Etcd;
     address = fmt::format("{}://{}:{}", etcd ? "etcd" : "tcp", place.host, place.port);
   }

@@ -19,6 +19,8 @@ std::optional<int> read_number(std::string_view text) {
   return value;
 }
 
+constexpr const char* kDefaultPort = ":29400";  // torchrun's
+
 int count_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -65,12 +67,8 @@ RendezvousBackend parse_backend(std::string_view text) {
                     nearest(text, kNames));
 }
 
-int parse_tee(std::string_view text) {
-  const std::optional<int> number = read_number(text);
-  if (!number || *number < 0 || *number > 3)
-    throw ConfigError(
-        "--tee: expected 0 (nothing), 1 (stdout), 2 (stderr) or 3 (both) of every rank, found '{}'", text);
-  return *number;
+HostPort parse_endpoint(const std::string& text, std::string_view flag) {
+  return parse_host_port(text.find(':') == std::string::npos ? text + kDefaultPort : text, flag);
 }
 
 HostPort parse_host_port(std::string_view text, std::string_view flag) {
@@ -101,7 +99,7 @@ void check_options(const LaunchOptions& options) {
   switch (options.backend) {
     case RendezvousBackend::Static:
       if (!options.endpoint.empty()) {
-        parse_host_port(options.endpoint, "--rdzv-endpoint");
+        parse_endpoint(options.endpoint, "--rdzv-endpoint");
       } else if (options.master_addr.empty() || options.master_port == 0) {
         throw ConfigError(
             "--nnodes {}: nodes have to find each other; give all of them the same --rdzv-endpoint "
@@ -126,25 +124,39 @@ void check_options(const LaunchOptions& options) {
 }
 
 size_t find_program(std::span<const std::string> words) {
-  constexpr std::array<std::string_view, 4> kWithoutValue = {"--standalone", "--insecure", "--help", "-h"};
+  constexpr std::array<std::string_view, 9> kWithoutValue = {
+      "--standalone", "--insecure",          "--help", "-h", "-m", "--module", "--no-python",
+      "--run-path",   "--virtual-local-rank"};
   for (size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
+    std::string word = words[i];
     if (word == "--") return i + 1;
     if (!word.starts_with('-')) return i;
-    const bool has_value = word.find('=') == std::string::npos &&
+    std::replace(word.begin(), word.end(), '_', '-');
+    const bool is_short_with_value = word.size() > 2 && word[1] != '-';  // -t3
+    const bool has_value = word.find('=') == std::string::npos && !is_short_with_value &&
                            std::find(kWithoutValue.begin(), kWithoutValue.end(), word) == kWithoutValue.end();
     if (has_value) ++i;
   }
   return words.size();
 }
 
-std::vector<std::string> complete_program(std::vector<std::string> program, const std::string& self,
-                                          std::span<const std::string> subcommands) {
+std::vector<std::string> complete_program(std::vector<std::string> program, ProgramKind kind,
+                                          const std::string& self, std::span<const std::string> subcommands,
+                                          const std::string& python) {
+  constexpr const char* kRunPath =
+      "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
   if (program.empty()) return program;
-  if (std::find(subcommands.begin(), subcommands.end(), program.front()) != subcommands.end()) {
-    program.insert(program.begin(), self);
-  } else if (program.front().ends_with(".py")) {
-    program.insert(program.begin(), {"python3", "-u"});
+  switch (kind) {
+    case ProgramKind::Any:
+      if (std::find(subcommands.begin(), subcommands.end(), program.front()) != subcommands.end()) {
+        program.insert(program.begin(), self);
+      } else if (program.front().ends_with(".py")) {
+        program.insert(program.begin(), {python, "-u"});
+      }
+      break;
+    case ProgramKind::Module: program.insert(program.begin(), {python, "-u", "-m"}); break;
+    case ProgramKind::NoPython: break;
+    case ProgramKind::RunPath: program.insert(program.begin(), {python, "-u", "-c", kRunPath}); break;
   }
   return program;
 }

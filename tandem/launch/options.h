@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/launch/flag_values.h"
+
 namespace tandem {
 
 enum class RendezvousBackend { Static, File, Etcd };
@@ -30,12 +32,23 @@ struct LaunchOptions {
   bool standalone = false;
   double rendezvous_timeout_s = 600;
   int max_restarts = 0;
-  double monitor_interval_s = 1;  // between looks at the other nodes; own ranks are noticed at once
-  double grace_s = 300;           // for ranks to end by themselves after a forwarded signal
-  std::string log_dir;            // empty: a temporary directory that only a failure leaves behind
-  std::optional<int> tee;         // 1: stdout, 2: stderr, 3: both; of every rank. Not given: rank 0 as it is
-  std::string master_addr;        // empty: node 0's own
-  int master_port = 0;            // 0: one that is free
+  double monitor_interval_s = 1;     // between looks at the other nodes; own ranks are noticed at once
+  double grace_s = 300;              // for ranks to end by themselves after a forwarded signal
+  std::string log_dir;               // empty: a temporary directory that only a failure leaves behind
+  double last_call_s = 3;            // for more nodes than the least
+  std::optional<double> shutdown_s;  // instead of grace, and of what ranks have when another has failed
+  StreamChoice tee;                  // shown with a prefix, in place of rank 0 as it is
+  StreamChoice redirects;            // not shown
+  std::set<int> shown_local_ranks;   // empty: any
+  std::string prefix_template;       // empty: "[rank N] "
+  std::vector<std::string> out_filters, err_filters;
+  std::vector<int> more_signals;  // taken as requests to stop
+  std::string role = "default";
+  std::string local_addr;  // where other nodes reach this one; empty: found out
+  bool virtual_local_rank = false;
+  bool is_tandem = false;   // the program is this one
+  std::string master_addr;  // empty: node 0's own
+  int master_port = 0;      // 0: one that is free
   std::vector<std::string> program;
 
   // One node needs nobody else: no store, no network.
@@ -46,7 +59,6 @@ struct LaunchOptions {
 int parse_ranks_per_node(std::string_view text, const std::function<int()>& count_gpus);
 NodeRange parse_nodes(std::string_view text);  // "2" or "1:4"
 RendezvousBackend parse_backend(std::string_view text);
-int parse_tee(std::string_view text);
 
 // Throws ConfigError where flags contradict each other or one is missing.
 void check_options(const LaunchOptions& options);
@@ -55,14 +67,25 @@ void check_options(const LaunchOptions& options);
 // first that is neither a flag nor a flag's value, or after "--". The number of words where there is none.
 size_t find_program(std::span<const std::string> words);
 
-// The command that runs `program`: a subcommand of tandem runs `self`, a Python file runs under python3.
-std::vector<std::string> complete_program(std::vector<std::string> program, const std::string& self,
-                                          std::span<const std::string> subcommands);
+// How the program's first word is meant.
+enum class ProgramKind {
+  Any,  // a subcommand of tandem runs `self`, a Python file runs under `python`, and all else is run as it is
+  Module,    // of Python
+  NoPython,  // as it is, whatever it is called
+  RunPath    // a Python file, run by runpy
+};
+
+// The command that runs `program`.
+std::vector<std::string> complete_program(std::vector<std::string> program, ProgramKind kind,
+                                          const std::string& self, std::span<const std::string> subcommands,
+                                          const std::string& python);
 
 struct HostPort {
   std::string host;
   int port = 0;
 };
 HostPort parse_host_port(std::string_view text, std::string_view flag);  // throws ConfigError naming the flag
+HostPort parse_endpoint(const std::string& text,
+                        std::string_view flag);  // ... the port may be missing: 29400
 
 }  // namespace tandem

@@ -17,8 +17,13 @@ constexpr size_t kLongestKept = 1000;
 
 }  // namespace
 
-RankOutput::RankOutput(int rank, const std::filesystem::path& log, Terminal& terminal, Show out, Show err)
-    : rank_(rank), log_(log), terminal_(terminal), show_{out, err} {
+RankOutput::RankOutput(int rank, const std::filesystem::path& log, Terminal& terminal, Show out, Show err,
+                       std::string prefix, LineFilter* filter)
+    : prefix_(prefix.empty() ? fmt::format("[rank {}] ", rank) : std::move(prefix)),
+      filter_(filter),
+      log_(log),
+      terminal_(terminal),
+      show_{out, err} {
   log_fd_ = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log_fd_ < 0)
     throw IoError("{}: cannot write the log of rank {}: {}", log.string(), rank, std::strerror(errno));
@@ -34,7 +39,8 @@ void RankOutput::log_line(std::string_view line) {
 void RankOutput::take_line(OutputStream stream, std::string_view line) {
   log_text_.append(line).push_back('\n');
   if (show(stream) == Show::Prefixed)
-    fmt::format_to(std::back_inserter(terminal_text_), "[rank {}] {}\n", rank_, line);
+    fmt::format_to(std::back_inserter(terminal_text_), "{}{}\n", prefix_, line);
+  if (filter_ != nullptr) filter_->take(stream, prefix_, line);
   if (line.find_first_not_of(" \t") == std::string_view::npos) return;
   std::deque<std::string>& kept = last_[static_cast<int>(stream)];
   kept.emplace_back(line.substr(0, kLongestKept));

@@ -7,16 +7,22 @@
 #include <string>
 #include <string_view>
 
+#include "tandem/launch/line_filter.h"
 #include "tandem/launch/line_splitter.h"
 #include "tandem/launch/terminal.h"
 
 namespace tandem {
 
-enum class Show { Nothing, AsItIs, Prefixed };  // Prefixed: whole lines, "[rank 1] ..."
+enum class Show {
+  Nothing,
+  AsItIs,
+  Prefixed
+};  // Prefixed: whole lines with the rank's prefix, "[rank 1] ..."
 
 class RankOutput {
  public:
-  RankOutput(int rank, const std::filesystem::path& log, Terminal& terminal, Show out, Show err);
+  RankOutput(int rank, const std::filesystem::path& log, Terminal& terminal, Show out, Show err,
+             std::string prefix = "", LineFilter* filter = nullptr);
   ~RankOutput();
   RankOutput(const RankOutput&) = delete;
   RankOutput& operator=(const RankOutput&) = delete;
@@ -36,7 +42,8 @@ class RankOutput {
   void flush(OutputStream stream);
   OutputStream last_stream() const;
 
-  const int rank_;
+  const std::string prefix_;
+  LineFilter* const filter_;
   const std::filesystem::path log_;
   Terminal& terminal_;
   const Show show_[2];

@@ -14,6 +14,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBeatEvery{1000};
+constexpr milliseconds kNewcomers{3000};  // for those who have waited: they look several times a second
 constexpr milliseconds kShortestPause{5}, kLongestPause{200};
 
 }  // namespace
@@ -108,10 +109,12 @@ void Rendezvous::close_if_enough(Waiting& waiting) {
   const int joined = static_cast<int>(store_.add(waiting.prefix + "joined", 0));
   if (joined < self.least_nodes) return;
   if (!waiting.enough_since) waiting.enough_since = Clock::now();
-  const bool all_are_back = previous_count_ > 0 && joined >= previous_count_ && lost_ == 0;
+  const bool all_are_back = previous_count_ > 0 && joined >= previous_count_ + newcomers_ && lost_ == 0;
   const milliseconds patience = all_are_back                       ? milliseconds(0)
                                 : joined < previous_count_ - lost_ ? options_.reunion
-                                                                   : options_.last_call;
+                                : joined < previous_count_ - lost_ + newcomers_
+                                    ? std::max(options_.last_call, kNewcomers)
+                                    : options_.last_call;
   if (joined < self.most_nodes && Clock::now() - *waiting.enough_since < patience) return;
   const int count = std::min(joined, self.most_nodes);
   for (int slot = 0; slot < count; ++slot) {
@@ -135,14 +138,20 @@ bool Rendezvous::wait_for_place(Waiting& waiting) {
       waiting.count = std::atoi(closed->c_str());
       if (slot < waiting.count) return true;
       if (!told)
-        options_.notice(fmt::format("rendezvous '{}' already runs with {} nodes; waiting for a place",
-                                    options_.id, waiting.count));
+        options_.notice(
+            fmt::format("rendezvous '{}' already runs with {} node{}; waiting for {}", options_.id,
+                        waiting.count, waiting.count == 1 ? "" : "s",
+                        waiting.count < options_.self.most_nodes ? "its next restart" : "a place"));
       told = true;
     } else if (slot == 0) {
       close_if_enough(waiting);
     }
     const int joined = static_cast<int>(store_.add(waiting.prefix + "joined", 0));
-    if (Clock::now() > waiting.deadline) {
+    // Whoever comes late to a launch with room for more waits for its restart, or its end, however long that
+    // takes.
+    const bool has_room = closed && waiting.count < options_.self.most_nodes;
+    if (Clock::now() > waiting.deadline && !has_room) {
+      if (closed) store_.add(waiting.prefix + "left", 1);
       const double seconds = std::chrono::duration<double>(options_.timeout).count();
       if (closed)
         throw CommError("rendezvous '{}' at {}: in use by a launch of {} nodes; choose another --rdzv-id",
@@ -190,8 +199,18 @@ bool Rendezvous::start_together(Waiting& waiting, Round& round) {
   return true;
 }
 
+// How many of them still wait.
+int Rendezvous::count_newcomers() {
+  if (previous_count_ == 0) return 0;
+  const std::string keys = prefix(previous_round_);
+  const auto waiting =
+      static_cast<int>(store_.add(keys + "joined", 0) - store_.add(keys + "left", 0)) - previous_count_;
+  return std::clamp(waiting, 0, options_.self.most_nodes - previous_count_);
+}
+
 std::optional<Round> Rendezvous::join() {
-  const auto deadline = Clock::now() + options_.timeout;
+  auto deadline = Clock::now() + options_.timeout;
+  newcomers_ = count_newcomers();
   for (;;) {
     const int number = newest_round();
     Waiting waiting(number, prefix(number), options_.silence, deadline);
@@ -200,9 +219,19 @@ std::optional<Round> Rendezvous::join() {
       if (start_together(waiting, round)) {
         options_.self.previous_rank = round.node_rank;
         previous_count_ = waiting.count;
+        previous_round_ = waiting.number;
         return round;
       }
     }
+    const bool had_no_place = waiting.count > 0 && waiting.slot >= waiting.count;
+    const std::optional<RoundEnd> end = had_no_place ? ended(waiting.number) : std::nullopt;
+    if (had_no_place && (waiting.interrupted || (end && end->kind != EndKind::Stale)))
+      store_.add(waiting.prefix + "left", 1);
+    if (end && (end->kind == EndKind::Done || end->kind == EndKind::Stop)) {
+      ended_without_us_ = end;
+      return std::nullopt;
+    }
+    if (end) deadline = Clock::now() + options_.timeout;  // it has waited for others, not they for it
     if (waiting.interrupted) {
       if (waiting.slot < waiting.count || waiting.count == 0) declare_stale(waiting, "interrupted");
       return std::nullopt;
@@ -258,8 +287,9 @@ void Rendezvous::leave(const Round& round) { store_.add(prefix(round.number) + "
 
 void Rendezvous::wait_until_left(const Round& round, milliseconds limit) {
   const auto deadline = Clock::now() + limit;
-  while (store_.add(prefix(round.number) + "left", 0) < static_cast<int64_t>(round.nodes.size()) &&
-         Clock::now() < deadline)
+  const std::string keys = prefix(round.number);
+  const int64_t all = std::max(store_.add(keys + "joined", 0), static_cast<int64_t>(round.nodes.size()));
+  while (store_.add(keys + "left", 0) < all && Clock::now() < deadline)
     std::this_thread::sleep_for(milliseconds(10));
 }
 

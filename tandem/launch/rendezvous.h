@@ -13,7 +13,9 @@
 //   <id>/<n>/stopped     a rank that was stopped, and the signal: "19 3"
 //   <id>/<n>/finished    counts the nodes whose ranks are done, with their codes in outcome/<s>
 //   <id>/<n>/end         how the round ended: the first to set it decides for all
-//   <id>/<n>/left        counts the nodes that have read the end and need the store no more
+//   <id>/<n>/left        counts the nodes that need the store no more: they have read the end, or given up
+//   waiting
+//                        for a place
 //
 // A round whose launchers are gone (no beat changes any more) is ended by whoever finds it, so that an id can
 // be used again after a crash.
@@ -69,9 +71,11 @@ class Rendezvous {
  public:
   Rendezvous(Store& store, RendezvousOptions options) : store_(store), options_(std::move(options)) {}
 
-  // Waits for enough nodes and returns what they agree on; null where interrupted() said so. Throws CommError
-  // where too few come, ConfigError where they contradict each other.
+  // Waits for enough nodes and returns what they agree on; null where interrupted() said so, or where the
+  // launch ended while this node waited for a place in it. Throws CommError where too few come, ConfigError
+  // where they contradict each other.
   std::optional<Round> join();
+  const std::optional<RoundEnd>& ended_without_us() const { return ended_without_us_; }
 
   // Ends the round as `wanted`, unless it has ended already; returns how it ended.
   RoundEnd end(const Round& round, const RoundEnd& wanted);
@@ -98,13 +102,16 @@ class Rendezvous {
   void declare_stale(const Waiting& waiting, const std::string& why);
   [[noreturn]] void give_up(const Waiting& waiting, const std::string& why);
   Round describe(const Waiting& waiting, int count);
+  int count_newcomers();
 
   Store& store_;
   RendezvousOptions options_;
   int next_round_ = 0;
   int restarts_ = 0;
-  int previous_count_ = 0;  // nodes of the attempt before
-  int lost_ = 0;            // of those, gone for good
+  int previous_round_ = 0, previous_count_ = 0;  // the attempt before and its nodes
+  int newcomers_ = 0;                            // who waited for a place in it
+  std::optional<RoundEnd> ended_without_us_;
+  int lost_ = 0;  // of those, gone for good
 };
 
 }  // namespace tandem

@@ -135,9 +135,11 @@ TEST(Rendezvous, MissingNodesAreCounted) {
   }
 }
 
-TEST(Rendezvous, MoreThanTheLeastAreWaitedForAShortTime) {
+TEST(Rendezvous, MoreThanTheLeastAreWaitedFor) {
   MemoryStore store;
-  Rendezvous a(store, node("a", 1, 4)), b(store, node("b", 1, 4));
+  RendezvousOptions first = node("a", 1, 2), second = node("b", 1, 2);
+  first.last_call = second.last_call = milliseconds(60000);  // it ends when all who may come are there
+  Rendezvous a(store, first), b(store, second);
   auto joined_a = join_later(a), joined_b = join_later(b);
   EXPECT_EQ(2u, joined_a.get()->nodes.size());
   EXPECT_EQ(2u, joined_b.get()->nodes.size());
@@ -223,6 +225,54 @@ TEST(Rendezvous, AnInterruptedRoundNamesTheRankThatHasNotedIt) {
     b.finish(round_b, 75);
     EXPECT_EQ(noted ? 1 : 0, RoundEnd::from_text(*store.try_get(a.prefix(0) + "end")).rank);
   }
+}
+
+// Node b comes when a runs alone with room for another.
+class LateNode : public testing::Test {
+ protected:
+  static RendezvousOptions options(const std::string& host) {
+    RendezvousOptions made = node(host);
+    made.self.least_nodes = 1;
+    made.self.most_nodes = 2;
+    return made;
+  }
+  LateNode() {
+    RendezvousOptions late = options("b");
+    late.notice = [this](const std::string&) { waits_.set_value(); };
+    b_.emplace(store_, late);
+    alone_ = *a_.join();
+    joined_ = join_later(*b_);
+    waits_.get_future().wait();
+  }
+
+  MemoryStore store_;
+  Rendezvous a_{store_, options("a")};
+  std::optional<Rendezvous> b_;
+  std::promise<void> waits_;
+  Round alone_;
+  std::future<std::optional<Round>> joined_;
+};
+
+TEST_F(LateNode, IsLetInAtTheNextRestart) {
+  EXPECT_EQ(1u, alone_.nodes.size());
+  a_.end(alone_, {EndKind::Restart, 1, "broken", 1});
+  const Round again = *a_.join();
+  const std::optional<Round> late = joined_.get();
+  ASSERT_TRUE(late.has_value());
+  EXPECT_EQ(2u, again.nodes.size());
+  EXPECT_EQ(0, again.node_rank);
+  EXPECT_EQ(1, late->node_rank);
+  EXPECT_EQ(1, late->restarts);
+}
+
+TEST_F(LateNode, LearnsThatTheLaunchHasEndedWithoutIt) {
+  a_.finish(alone_, 0);
+  a_.leave(alone_);
+  EXPECT_FALSE(joined_.get().has_value());
+  ASSERT_TRUE(b_->ended_without_us().has_value());
+  EXPECT_EQ(EndKind::Done, b_->ended_without_us()->kind);
+  a_.wait_until_left(alone_, milliseconds(60000));  // who serves the store hears of it
+  EXPECT_EQ(2, store_.add(a_.prefix(0) + "left", 0));
 }
 
 RoundWatch::Options watching() {

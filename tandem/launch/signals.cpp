@@ -3,6 +3,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -10,12 +11,18 @@
 
 namespace tandem {
 
-bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
+bool SignalReader::asks_to_stop(int signal) const {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+         std::find(more_.begin(), more_.end(), signal) != more_.end();
+}
 
-SignalReader::SignalReader() {
+SignalReader::SignalReader(std::span<const int> more) : more_(more.begin(), more.end()) {
   sigset_t taken;
   sigemptyset(&taken);
   for (int signal : {SIGINT, SIGTERM, SIGCHLD, SIGWINCH}) sigaddset(&taken, signal);
+  for (int signal : more_) {
+    if (signal != SIGHUP) sigaddset(&taken, signal);
+  }
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) sigaddset(&taken, SIGHUP);  // a blocked signal arrives even where ignored

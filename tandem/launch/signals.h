@@ -4,19 +4,23 @@
 #pragma once
 
 #include <csignal>
+#include <span>
 #include <vector>
 
 namespace tandem {
 
 class SignalReader {
  public:
-  SignalReader();  // before any thread is started: threads inherit what is blocked
+  // Before any thread is started: threads inherit what is blocked. `more` are taken as requests to stop, too.
+  explicit SignalReader(std::span<const int> more = {});
   ~SignalReader();
   SignalReader(const SignalReader&) = delete;
   SignalReader& operator=(const SignalReader&) = delete;
 
   int fd() const { return fd_; }
   std::vector<int> take();  // those that have arrived; none is fine
+
+  bool asks_to_stop(int signal) const;  // SIGINT, SIGTERM, SIGHUP or one of those more
 
   // What a started program must have again.
   const sigset_t& outer_mask() const { return outer_mask_; }
@@ -25,8 +29,7 @@ class SignalReader {
   int fd_ = -1;
   sigset_t outer_mask_;
   struct sigaction outer_pipe_ {};
+  std::vector<int> more_;
 };
-
-bool asks_to_stop(int signal);  // SIGINT, SIGTERM, SIGHUP
 
 }  // namespace tandem

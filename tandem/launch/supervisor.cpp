@@ -33,10 +33,10 @@ bool is_interrupted(const RankEnd& end) {
 }
 
 struct Rank {
-  Rank(const RankSetup& setup, Terminal& terminal)
+  Rank(const RankSetup& setup, Terminal& terminal, LineFilter* filter)
       : number(setup.rank),
         notes(setup.notes),
-        output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err) {}
+        output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err, setup.prefix, filter) {}
   int number;
   RankNotes notes;
   RankOutput output;
@@ -125,7 +125,7 @@ void Supervisor::start() {
                         terminal_for(rank.show_err, OutputStream::Err)});
   }
   for (const RankSetup& rank : setup_.ranks) {
-    ranks_.emplace_back(rank, terminal_);
+    ranks_.emplace_back(rank, terminal_, setup_.filter);
     rank.notes.remove();  // left there by a launcher that was killed
   }
   const std::vector<Child> started = start_children(children, signals_.outer_mask());
@@ -416,8 +416,9 @@ void Supervisor::on_signal(int signal) {
       }
     }
   }
-  if (!asks_to_stop(signal)) return;
-  const int passed_on = signal == SIGHUP ? SIGTERM : signal;  // programs know what SIGTERM means
+  if (!signals_.asks_to_stop(signal)) return;
+  // Programs know what SIGTERM means.
+  const int passed_on = signal == SIGHUP || (setup_.is_tandem && signal != SIGINT) ? SIGTERM : signal;
   if (interrupted_ != 0) return kill_all();
   interrupt(passed_on, -1, fmt::format("{} passed on", describe_signal(passed_on)));
 }

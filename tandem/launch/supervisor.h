@@ -30,12 +30,16 @@ struct RankSetup {
   RankNotes notes;
   Show show_out = Show::Nothing;
   Show show_err = Show::Nothing;
+  std::string prefix = {};  // of lines that are shown with one; "[rank N] " if empty
 };
 
 struct AttemptSetup {
   std::vector<std::string> program;
   std::vector<RankSetup> ranks;
-  std::string heading;                            // a line at the start of each log
+  std::string heading;  // a line at the start of each log
+  LineFilter* filter = nullptr;
+  bool is_tandem =
+      false;  // whose ranks save their work on SIGTERM, and know no other signals than those of a terminal
   std::chrono::milliseconds grace{300000};        // after a forwarded signal
   std::chrono::milliseconds failure_grace{5000};  // after another rank's failure
   std::chrono::milliseconds agreement_grace{

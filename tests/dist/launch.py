@@ -27,6 +27,15 @@ VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK
 SECRETS = ("TANDEM_SECRET", "TANDEM_SECRET_FILE", "TANDEM_INSECURE")
 DEADLINE_S = 60
 
+# Every flag of `torchrun --help` (torch 2.11), and newer ones.
+TORCHRUN_FLAGS = (
+    "--help", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf",
+    "--standalone", "--max-restarts", "--monitor-interval", "--start-method", "--event-log-handler", "--role", "--module",
+    "--no-python", "--run-path", "--log-dir", "--redirects", "--tee", "--log-line-prefix-template",
+    "--local-ranks-filter", "--duplicate-stdout-filters", "--duplicate-stderr-filters", "--node-rank", "--master-addr",
+    "--master-port", "--local-addr", "--logs-specs", "--numa-binding", "--signals-to-handle", "--shutdown-timeout",
+    "--virtual-local-rank", "--print-completion")
+
 # Writes its environment to env-<rank>-<restarts>, whole or not at all.
 SHOW = ("env > .env-$RANK && mv .env-$RANK env-$RANK-$TORCHELASTIC_RESTART_COUNT")
 SAVE_ON_SIGNAL = "trap 'touch saved-$RANK; exit 75' INT TERM; touch up-$RANK; while true; do sleep 0.02; done"
@@ -89,7 +98,11 @@ class LaunchTest(network.NodesTest):
 
     def result(self, agent, expect=DONE):
         out, err = agent.communicate(timeout=DEADLINE_S)
-        result = tandem_run.Result(agent.returncode, out or "", err or "")
+        lines = (err or "").splitlines(keepends=True)
+        # What a node without rank 0 says of itself has a test of its own.
+        own = [line for line in lines if re.match(r"tandem launch: node \d+ of \d+: ", line)]
+        result = tandem_run.Result(agent.returncode, out or "", "".join(line for line in lines if line not in own))
+        result.about_its_node = "".join(own)
         if expect is not None:
             self.assertEqual(expect, result.code, result)
         return result
@@ -194,6 +207,21 @@ class OneLauncher(LaunchTest):
         self.assertIn(str(kept[0]), result.err)
         self.assertEqual(["trouble 1"], self.log(1, kept[0]))
 
+    def test_logs_of_a_killed_launcher_go_with_the_next_launch(self):
+        agent = self.agent("sh", "-c", "touch up; sleep 100")
+        wait_for(lambda: self.exists("up"), "the start of the rank")
+        living = self.agent("sh", "-c", "touch living; while ! [ -e go ]; do sleep 0.02; done; echo it goes on; exit 1")
+        wait_for(lambda: self.exists("living"), "the start of the rank")
+        agent.kill()
+        agent.wait()
+        self.assertEqual(2, len(list((self.directory / "tmp").iterdir())))
+        self.launch("true")
+        own, = (self.directory / "tmp").iterdir()
+        (self.directory / "go").touch()
+        self.result(living, FAILED)
+        self.launch("true")
+        self.assertEqual(["it goes on"], self.log(0, own))  # kept on purpose
+
     def test_rank_0_draws_on_a_terminal_and_its_log_keeps_what_stood_last(self):
         try:
             own, other = pty.openpty()
@@ -252,6 +280,98 @@ class OneLauncher(LaunchTest):
                                   (["no-such-program", "cannot be started"], "no-such-program")):
             with self.subTest(arguments=arguments):
                 self.assert_one_line_error(self.launch(*arguments, expect=None), BAD_USAGE, *parts)
+
+
+class Torchrun(LaunchTest):
+    """Flags that are torchrun's own."""
+
+    one_node_only = "what a launcher does by itself"
+
+    def run_python(self, *flags, expect=DONE):
+        (self.directory / "hello.py").write_text("import os, sys; print(os.environ['RANK'], __name__, sys.argv[1:])")
+        return self.launch(*flags, expect=expect)
+
+    def test_every_flag_is_taken_or_listed_with_a_reason(self):
+        shown = self.launch("--help").out
+        page = (tandem_run.REPOSITORY / "docs" / "launch.md").read_text()
+        missing = re.search(r"## From torchrun\n.*?(?=\n## )", page, re.S)[0]
+        for flag in TORCHRUN_FLAGS:
+            with self.subTest(flag=flag):
+                taken = re.search(rf"{flag}\b(?!.*refused)", shown)
+                self.assertTrue(taken or re.search(rf"\| `{flag[2:]}` \|", missing), flag)
+        for flag, value in (("--logs-specs", "x"), ("--numa-binding", "node"), ("--event-log-handler", "console"),
+                            ("--start-method", "thread")):
+            self.assert_one_line_error(self.launch(flag, value, "true", expect=None), BAD_USAGE, flag)
+
+    def test_python_in_all_its_ways(self):
+        for flags in (("hello.py", "x"), ("-m", "hello", "x"), ("--module", "hello", "x"), ("--run-path", "hello.py", "x"),
+                      ("--run_path", "--no_python", "hello.py", "x")):
+            with self.subTest(flags=flags):
+                self.assertEqual("0 __main__ ['x']\n", self.run_python(*flags).out)
+        (self.directory / "plain.py").write_text("#!/bin/sh\necho plain $1\n")
+        (self.directory / "plain.py").chmod(0o755)
+        self.assertEqual("plain x\n", self.launch("--no-python", "./plain.py", "x").out)
+        self.assert_one_line_error(self.run_python("-m", "--no-python", "hello", expect=None), BAD_USAGE, "--no-python")
+        self.environment["PYTHON_EXEC"] = "echo"
+        self.assertEqual("-u hello.py x\n", self.run_python("hello.py", "x").out)
+
+    def test_the_environment_of_a_role_and_of_a_virtual_local_rank(self):
+        self.environment["CUDA_VISIBLE_DEVICES"] = "4,7"
+        script = "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES $ROLE_NAME $TORCHELASTIC_ERROR_FILE > of-$RANK"
+        self.launch("--nproc-per-node", 2, "--log-dir", "logs", "--role", "trainer", "--virtual-local-rank", "sh", "-c", script)
+        for rank, device in enumerate((4, 7)):
+            self.assertEqual(["0", str(device), "trainer", str(self.directory / "logs" / f"rank-{rank}.error.json")],
+                             (self.directory / f"of-{rank}").read_text().split())
+
+    def test_torchruns_variables_are_defaults(self):
+        self.environment.update(PET_NPROC_PER_NODE="3", PET_ROLE="one", PET_NO_PYTHON="1")
+        self.launch("--role", "two", "sh", "-c", "echo $ROLE_NAME > of-$RANK")
+        self.assertEqual(["two\n"] * 3, [(self.directory / f"of-{rank}").read_text() for rank in range(3)])
+
+    def show(self, *flags):
+        result = self.launch("--nproc-per-node", 3, *flags, "sh", "-c", "echo out $RANK; echo err $RANK >&2")
+        return [sorted(text.splitlines()) for text in (result.out, result.err)]
+
+    def test_what_is_shown(self):
+        for flags, out, err in (
+                (("-t", "3", "--local-ranks-filter", "1"), ["[rank 1] out 1"], ["[rank 1] err 1"]),
+                (("--tee", "1:3,2:1"), ["[rank 1] out 1", "[rank 2] out 2", "out 0"], ["[rank 1] err 1", "err 0"]),
+                (("-r", "3"), [], []),
+                (("-r3",), [], []),
+                (("--redirects", "0:1"), [], ["err 0"]),
+                (("--local_ranks_filter=2",), ["out 2"], ["err 2"]),
+                (("--local-ranks-filter", "1,2"), ["[rank 1] out 1", "[rank 2] out 2"], ["[rank 1] err 1", "[rank 2] err 2"]),
+                (("-t", "1", "--role", "r", "--log-line-prefix-template", "${role_name}${local_rank}/${rank}: "),
+                 ["r0/0: out 0", "r1/1: out 1", "r2/2: out 2"], [])):
+            with self.subTest(flags=flags):
+                self.assertEqual([out, err], self.show(*flags))
+
+    def test_lines_with_chosen_words_are_kept_once_more(self):
+        self.show("--log-dir", "logs", "--duplicate-stdout-filters", "t 1,no", "--duplicate_stderr_filters", "err")
+        kept = [sorted((self.directory / "logs" / f"filtered_{name}.log").read_text().splitlines())
+                for name in ("stdout", "stderr")]
+        self.assertEqual([["[rank 1] out 1"], [f"[rank {rank}] err {rank}" for rank in range(3)]], kept)
+
+    def test_more_signals_are_passed_on_and_end_the_launch(self):
+        script = "trap 'touch told-$RANK; exit 75' USR1; touch up-$RANK; while true; do sleep 0.02; done"
+        agent = self.agent("--nproc-per-node", 2, "--signals-to-handle", "SIGTERM,SIGUSR1", "sh", "-c", script)
+        wait_for(lambda: self.exists("up-0") and self.exists("up-1"), "the start of the ranks")
+        agent.send_signal(signal.SIGUSR1)
+        self.result(agent, INTERRUPTED)
+        self.assertTrue(self.exists("told-0") and self.exists("told-1"))
+
+    def test_a_shutdown_has_a_limit(self):
+        script = "[ $RANK = 1 ] && { while ! [ -e up ]; do sleep 0.01; done; exit 1; }; trap '' TERM; touch up; " \
+                 "while true; do sleep 0.02; done"
+        result = self.launch("--nproc-per-node", 2, "--shutdown-timeout", "0.1", "sh", "-c", script, expect=FAILED)
+        self.assertIn("rank 0 did not stop on SIGTERM and had to be killed", result.err)
+
+    def test_rendezvous_settings(self):
+        result = self.launch("--rdzv-conf", "timeout=9,read_timeout=3", "true")
+        self.assertIn("--rdzv-conf: read_timeout has no meaning here", result.err)
+        agent = self.agent("--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+                           "--insecure", "--rdzv_conf", "join_timeout=0.4", "true")
+        self.assert_one_line_error(self.result(agent, None), FAILED, "only 1 of 2 nodes joined within 0.4 s")
 
 
 class Failures(LaunchTest):
@@ -340,7 +460,8 @@ class Failures(LaunchTest):
                                                    train={"batch": 12, "micro_batch": 3}, checkpoint={"every": 3}))
 
     def start_where_only_rank_0_fails(self, run_dir, expect):
-        first, *others = self.launch_ranks(4, "train", self.config_of_four(), "--run-dir", run_dir, expect=expect)
+        first, *others = self.launch_ranks(4, "train", self.config_of_four(), "--run-dir", run_dir, "--set",
+                                           "train.steps=9", expect=expect)
         for result in others:
             self.assertRegex(result.err, rf"^tandem: error: rank 0 failed with exit code {expect}: {run_dir}")
         return first.err.splitlines()
@@ -355,10 +476,13 @@ class Failures(LaunchTest):
             self.assertTrue(line.startswith("tandem: error: locked: another process is training there"), line)
 
     def test_what_rank_0_alone_fails_with_is_told_once_and_before_all_else(self):
-        (self.directory / "file").touch()
+        self.launch_ranks(4, "train", self.config_of_four(), "--run-dir", "run")
+        plan = self.directory / "run" / "plan.json"  # which rank 0 writes
+        plan.unlink()
+        (plan / "x").mkdir(parents=True)
         for _ in range(6):  # the others may end first
-            shown, told, missed, logs = self.start_where_only_rank_0_fails("file", FAILED)
-            self.assertTrue(shown.startswith("tandem: error: file/checkpoints: cannot list"), shown)
+            *_, shown, told, missed, logs = self.start_where_only_rank_0_fails("run", FAILED)
+            self.assertTrue(shown.startswith("tandem: error: run/plan.json: cannot write"), shown)
             self.assertEqual("tandem launch: rank 0 failed with exit code 1", told)
             others = "ranks 1-3" if self.num_nodes == 1 else "rank 1"
             self.assertEqual(f"tandem launch: after it {others} failed for want of a peer", missed)
@@ -485,6 +609,37 @@ class TwoNodes:
         agents[1].send_signal(signal.SIGTERM)
         self.results(agents, INTERRUPTED)
         self.assertTrue(self.exists("saved-0") and self.exists("saved-1"))
+
+    def test_the_node_without_rank_0_says_where_it_stands(self):
+        agents = self.nodes("true", ranks=(2, 2))
+        told = [self.result(agent).about_its_node for agent in agents]
+        self.assertEqual(1, told.count(""))
+        place, end = "".join(told).splitlines()
+        self.assertRegex(place, r"node 1 of 2: ranks 2, 3 of 4 on .*; what they print is in /.*, and node 0 \(.*\) shows rank 0")
+        self.assertRegex(end, "node 1 of 2: all ranks have ended well")
+
+    def come_late(self, script, *flags):
+        """A node that comes when another, which may have one more, has begun: both, when it waits."""
+        flags = ("--nnodes", "1:2", "--rdzv-id", f"late-{self.directory.name}", *self.meeting(), "--rdzv-conf",
+                 "last_call_timeout=0", "--monitor-interval", 0.1, *flags, "sh", "-c", script)
+        first = self.agent(*flags)
+        wait_for(lambda: self.exists("up-0"), "the start of the first node's rank")
+        with open(self.directory / "late", "wb") as told:
+            late = self.agent(*flags, node=1, stderr=told)
+        wait_for(lambda: "waiting for its next restart" in (self.directory / "late").read_text(), "the second node")
+        (self.directory / "go").touch()
+        return first, late
+
+    def test_a_late_node_ends_well_with_a_launch_that_did_without_it(self):
+        first, late = self.come_late("touch up-$RANK; while ! [ -e go ]; do sleep 0.02; done")
+        self.results((first, late))
+        self.assertIn("ended well without this node", (self.directory / "late").read_text())
+
+    def test_a_late_node_is_let_in_at_the_next_restart(self):
+        script = (f"{SHOW}; touch up-$RANK; while ! [ -e go ]; do sleep 0.02; done; "
+                  "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; exit 0")
+        self.results(self.come_late(script, "--max-restarts", 1))
+        self.assertEqual(["2", "2"], [self.shown(rank, 1)["WORLD_SIZE"] for rank in (0, 1)])
 
     def test_a_node_that_is_done_waits_for_the_other(self):
         agents = self.nodes(f"[ $RANK = 1 ] && while ! [ -e go ]; do sleep 0.02; done; {SHOW}")
