@@ -140,7 +140,10 @@ class Fusion {
     const bool plain = node.op == Op::Matmul && node.inputs.size() == 2 &&
                        node.attrs.integer("trans_b") == 1 && node.attrs.integer("trans_a") == 0;
     if (!plain || pinned(logits) || readers_of(logits).size() != expected_readers) return std::nullopt;
-    if (graph_.type(logits).bytes() <= options_.chunk_logits_above) return std::nullopt;
+    const TensorType& type = graph_.type(logits);
+    const bool ragged = type.shape.last() * dtype_bytes(type.dtype) % 16 != 0;
+    const bool large = type.bytes() > options_.chunk_logits_above;
+    if (!large && !(ragged && options_.chunk_ragged_logits)) return std::nullopt;
     return logits.node;
   }
   Attrs chunk_attrs(Value logits) const {

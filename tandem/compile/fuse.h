@@ -21,6 +21,9 @@ struct FuseOptions {
   int64_t chunk_logits_above = 16 << 20;  // bytes of logits from which the projection is chunked
   int64_t chunk_bytes = 8 << 20;          // logits in flight then (never under 256 rows)
   bool even_chunks = false;               // chunks of the same number of rows, where that can be
+  // Rows of logits that are no multiple of 16 bytes are slow for the backend's matrix products. The chunked
+  // projection keeps them apart in its scratch, so it stands for the plain one whatever the size.
+  bool chunk_ragged_logits = false;
   // The backend's matmul_gelu takes the gelu of the product before it is rounded, so its bits differ from
   // those of its parts: it stands for them everywhere, also where nobody needs the product.
   bool gelu_of_product = false;

@@ -201,6 +201,16 @@ TEST(Fuse, ChunksALargeVocabularyProjection) {
   EXPECT_EQ(count(graph, Op::CrossEntropyGrad, Phase::Backward), 0);
 }
 
+TEST(Fuse, ChunksAProjectionOfRaggedRowsWhateverItsSize) {
+  const auto projections = [](int64_t vocab, bool chunk_ragged) {
+    const Graph graph = fuse(differentiate(residual_model(vocab)), {.chunk_ragged_logits = chunk_ragged});
+    return count(graph, Op::LinearCrossEntropyGrad, Phase::Backward);
+  };
+  EXPECT_EQ(projections(63, true), 1);
+  EXPECT_EQ(projections(63, false), 0);
+  EXPECT_EQ(projections(64, true), 0);
+}
+
 TEST(Fuse, LeavesRecomputedPartsCorrect) {
   for (RecomputeKind kind : {RecomputeKind::Full, RecomputeKind::Selective}) {
     const Graph graph = schedule(fuse(recompute(differentiate(residual_model()), {kind, 0})));

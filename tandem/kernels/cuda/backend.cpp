@@ -57,6 +57,7 @@ Backend make_backend(KernelRegistry host) {
   backend.fuse = {.chunk_logits_above = int64_t{256} << 20,
                   .chunk_bytes = int64_t{1} << 30,
                   .even_chunks = true,
+                  .chunk_ragged_logits = true,
                   .gelu_of_product = true,
                   .gelu_grad = true,
                   .bias_sums = true,

@@ -16,10 +16,10 @@ namespace {
 
 template <typename T, int kSize, bool kGrad>
 __global__ void __launch_bounds__(kLogitThreads, 2)
-    cross_entropy_kernel(T* logits, const int32_t* targets, const float* scale, int vocab, int num_kept,
-                         RowLoss* losses) {
+    cross_entropy_kernel(T* logits, const int32_t* targets, const float* scale, int vocab, int64_t pitch,
+                         int num_kept, RowLoss* losses) {
   extern __shared__ int4 shared[];
-  T* row = logits + int64_t{blockIdx.x} * vocab;
+  T* row = logits + int64_t{blockIdx.x} * pitch;
   const int target = targets[blockIdx.x];
   if (target < 0) {
     if constexpr (kGrad) zero_row<T, kSize>(row, vocab);
@@ -100,10 +100,10 @@ template <typename T, int kThreads, int kBlocks>
 bool stream_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaStream_t queue) {
   constexpr int kSize = 16 / sizeof(T);
   constexpr int kBytes = kStreamSlots * kThreads * 16;
-  const int64_t lead = in.vocab % kSize == 0 ? 0 : kSize - 1;  // at most
+  const int64_t lead = in.pitch % kSize == 0 ? 0 : kSize - 1;  // at most
   const int64_t groups = (lead + in.vocab + kSize - 1) / kSize;
   const int64_t rounds = (groups + kThreads - 1) / kThreads;
-  if (rounds > kStreamRounds || in.rows > INT_MAX / 2 || in.rows * in.vocab % kSize != 0 ||
+  if (rounds > kStreamRounds || in.rows > INT_MAX / 2 || in.rows * in.pitch % kSize != 0 ||
       !is_aligned(in.logits, 16) || shared_bytes_of_block(kBlocks) < kBytes)
     return false;
   const auto kernel = cross_entropy_stream_kernel<T, kThreads, kBlocks>;
@@ -115,6 +115,7 @@ bool stream_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
                                                                          .scale = scale,
                                                                          .rows = static_cast<int>(in.rows),
                                                                          .vocab = static_cast<int>(in.vocab),
+                                                                         .pitch = in.pitch,
                                                                          .rounds = static_cast<int>(rounds),
                                                                          .losses = losses});
   return true;
@@ -137,15 +138,15 @@ void launch_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
   auto* logits = static_cast<T*>(in.logits);
   if (scale == nullptr) {
     cross_entropy_kernel<T, kSize, false>
-        <<<grid, kLogitThreads, 0, queue>>>(logits, in.targets, nullptr, vocab, 0, losses);
+        <<<grid, kLogitThreads, 0, queue>>>(logits, in.targets, nullptr, vocab, in.pitch, 0, losses);
   } else {
     constexpr int kGroupBytes = sizeof(Group<T, kSize>);
     const auto kernel = cross_entropy_kernel<T, kSize, true>;
     const int kept = static_cast<int>(std::min(shared_bytes_of_block(2) / kGroupBytes, in.vocab / kSize));
     const int bytes = kept * kGroupBytes;
     allow_shared_bytes(kernel, bytes);
-    kernel<<<grid, kLogitThreads, static_cast<size_t>(bytes), queue>>>(logits, in.targets, scale, vocab, kept,
-                                                                       losses);
+    kernel<<<grid, kLogitThreads, static_cast<size_t>(bytes), queue>>>(logits, in.targets, scale, vocab,
+                                                                       in.pitch, kept, losses);
   }
 }
 
@@ -185,6 +186,7 @@ void run(const KernelArgs& args, Stream& stream) {
                        .dtype = logits.type.dtype,
                        .rows = logits.type.shape.rows(),
                        .vocab = logits.type.shape.last(),
+                       .pitch = logits.type.shape.last(),
                        .targets = args.in[1].as<const int32_t>()};
   const float* scale = args.in.size() > 2 ? args.in[2].as<const float>() : nullptr;
   auto* losses = reinterpret_cast<RowLoss*>(args.workspace.data());

@@ -144,6 +144,7 @@ std::vector<Projection> projections() {
     list.push_back({dtype, 33, 64, 136, 16});
     list.push_back({dtype, 33, 64, 129, 100});
     list.push_back({dtype, 40, 48, 2056, 20});
+    list.push_back({dtype, 33, 32, 20001, 20});  // streamed, with gaps between the rows
   }
   return list;
 }

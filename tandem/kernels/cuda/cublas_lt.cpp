@@ -117,11 +117,11 @@ void LtProduct::Destroy::operator()(cublasLtMatmulPreferenceOpaque_t* descriptor
   lt().MatmulPreferenceDestroy(descriptor);
 }
 
-// A dense row-major matrix is, to the library, its transpose.
-LtProduct::Layout LtProduct::row_major(DType dtype, int64_t rows, int64_t cols) {
+// A row-major matrix is, to the library, its transpose.
+LtProduct::Layout LtProduct::row_major(DType dtype, int64_t rows, int64_t cols, int64_t pitch) {
   cublasLtMatrixLayout_t layout = nullptr;
   lt().check(lt().MatrixLayoutCreate(&layout, data_type(dtype), static_cast<uint64_t>(cols),
-                                     static_cast<uint64_t>(rows), cols),
+                                     static_cast<uint64_t>(rows), pitch == 0 ? cols : pitch),
              "cublasLtMatrixLayoutCreate");
   return Layout(layout);
 }
@@ -148,7 +148,8 @@ LtProduct::LtProduct(const Gemm& gemm, const GemmTensors& tensors) : gemm_(gemm)
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, tensors.scale_a);
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
   }
-  a_ = gemm.trans_a ? row_major(gemm.in, gemm.k, gemm.m) : row_major(gemm.in, gemm.m, gemm.k);
+  a_ = gemm.trans_a ? row_major(gemm.in, gemm.k, gemm.m, gemm.pitch_a)
+                    : row_major(gemm.in, gemm.m, gemm.k, gemm.pitch_a);
   const DType in_b = gemm.in_b.value_or(gemm.in);
   b_ = gemm.trans_b ? row_major(in_b, gemm.n, gemm.k) : row_major(in_b, gemm.k, gemm.n);
   d_ = row_major(gemm.out, gemm.m, gemm.n);

@@ -35,7 +35,7 @@ class LtProduct {
     void operator()(cublasLtMatmulPreferenceOpaque_t* descriptor) const;
   };
   using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy>;
-  static Layout row_major(DType dtype, int64_t rows, int64_t cols);
+  static Layout row_major(DType dtype, int64_t rows, int64_t cols, int64_t pitch = 0);
 
   Gemm gemm_;
   GemmTensors tensors_;

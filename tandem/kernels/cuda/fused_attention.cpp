@@ -4,10 +4,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "tandem/base/error.h"
 #include "tandem/kernels/cuda/cuda_check.h"
+#include "tandem/kernels/cuda/padded_sequences.h"
 
 namespace tandem::cuda {
 namespace {
@@ -34,8 +36,15 @@ size_t grad_engine_bytes(const FusedAttention& s) {
          kEngineBytes;
 }
 
-// The sequences whose gradient is made at once: a divisor of the batch.
+// Versions before 9.16 compute wrong gradients where the last block of keys is not full. So sequences are
+// made whole blocks long, in copies: a causal mask hides what is appended, and zeros add nothing to a sum.
+constexpr int64_t kBlock = 128;
+bool is_padded(const FusedAttention& s) { return s.time % kBlock != 0; }
+int64_t padded_time(const FusedAttention& s) { return (s.time + kBlock - 1) / kBlock * kBlock; }
+
+// The sequences whose gradient is made at once, a divisor of the batch, as long as the library gets them.
 FusedAttention grad_slice(FusedAttention shape) {
+  shape.time = padded_time(shape);
   if (!shape.deterministic) return shape;
   const int64_t batch = shape.batch;
   for (int64_t parts = 1; parts <= batch; ++parts) {
@@ -121,16 +130,20 @@ std::byte* at_sequence(void* tensor, int64_t begin, int64_t bytes) {
 }  // namespace
 
 bool fused_attention_supported(const FusedAttention& s) {
-  // Versions before 9.16 compute wrong gradients where the last block of keys is not full.
-  return is_half(s.type) && s.time > 0 && s.time % 128 == 0 && s.head_dim % 8 == 0 && s.head_dim <= 128;
+  return is_half(s.type) && s.time > 0 && s.head_dim % 8 == 0 && s.head_dim <= 128;
+}
+
+bool fused_attention_grad_supported(const FusedAttention& s) {
+  return fused_attention_supported(s) && (s.causal || !is_padded(s));
 }
 
 size_t fused_attention_workspace(const FusedAttention&) { return kAlignment + kEngineBytes; }
 
 size_t fused_attention_grad_workspace(const FusedAttention& shape) {
   const FusedAttention slice = grad_slice(shape);
+  const size_t copies = is_padded(shape) ? PaddedSlice::bytes(slice) : 0;
   return kAlignment + statistics_bytes(slice) + (slice.deterministic ? 0 : query_sums_bytes(slice)) +
-         grad_engine_bytes(slice);
+         grad_engine_bytes(slice) + copies;
 }
 
 void run_fused_attention(const FusedAttention& shape, const FusedAttentionTensors& tensors,
@@ -149,6 +162,8 @@ void run_fused_attention_grad(const FusedAttention& shape, const FusedAttentionG
   std::byte* row_sums = aligned_begin(workspace, fused_attention_grad_workspace(shape));
   std::byte* dq_sums = row_sums + statistics_bytes(slice);
   std::byte* scratch = slice.deterministic ? dq_sums : dq_sums + query_sums_bytes(slice);
+  std::optional<PaddedSlice> padded;
+  if (is_padded(shape)) padded.emplace(slice, shape.time, scratch + aligned(grad_engine_bytes(slice)), queue);
 
   const int64_t head_bytes = shape.head_dim * dtype_bytes(shape.type);
   const int64_t k_offset = shape.heads * head_bytes, v_offset = k_offset + shape.kv_heads * head_bytes;
@@ -157,21 +172,19 @@ void run_fused_attention_grad(const FusedAttention& shape, const FusedAttentionG
   const int64_t lse_bytes = shape.time * shape.heads * static_cast<int64_t>(sizeof(float));
   DevicePlans& device = current_device();
   for (int64_t begin = 0; begin < shape.batch; begin += slice.batch) {
-    std::byte* q = at_sequence(tensors.qkv, begin, packed_bytes);
-    std::byte* dq = at_sequence(tensors.dqkv, begin, packed_bytes);
-    const std::array<void*, 11> pointers = {q,
-                                            q + k_offset,
-                                            q + v_offset,
-                                            at_sequence(tensors.out, begin, out_bytes),
-                                            at_sequence(tensors.dout, begin, out_bytes),
-                                            at_sequence(tensors.lse, begin, lse_bytes),
-                                            dq,
-                                            dq + k_offset,
-                                            dq + v_offset,
-                                            row_sums,
-                                            dq_sums};
+    const FusedAttentionGradTensors own{.dout = at_sequence(tensors.dout, begin, out_bytes),
+                                        .qkv = at_sequence(tensors.qkv, begin, packed_bytes),
+                                        .out = at_sequence(tensors.out, begin, out_bytes),
+                                        .lse = at_sequence(tensors.lse, begin, lse_bytes),
+                                        .dqkv = at_sequence(tensors.dqkv, begin, packed_bytes)};
+    const FusedAttentionGradTensors used = padded ? padded->filled_from(own) : own;
+    auto* q = static_cast<std::byte*>(used.qkv);
+    auto* dq = static_cast<std::byte*>(used.dqkv);
+    const std::array<void*, 11> pointers = {q,  q + k_offset,  q + v_offset,  used.out, used.dout, used.lse,
+                                            dq, dq + k_offset, dq + v_offset, row_sums, dq_sums};
     device.run(Pass::Backward, slice, std::span(pointers).first(slice.deterministic ? 10 : 11), scratch,
                queue);
+    if (padded) padded->copy_gradient_to(own);
   }
 }
 

@@ -29,6 +29,7 @@ struct FusedAttention {
 };
 
 bool fused_attention_supported(const FusedAttention& shape);
+bool fused_attention_grad_supported(const FusedAttention& shape);
 
 // Scratch: a bound that needs neither a GPU nor the library, so that a step planned anywhere is the step that
 // runs. An engine that wants more is not chosen.

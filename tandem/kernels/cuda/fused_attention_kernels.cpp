@@ -39,7 +39,7 @@ void run(const KernelArgs& args, Stream& stream) {
 }
 
 bool supports_grad(const CallSignature& call) {
-  return call.in.size() == 4 && fused_attention_supported(shape_of(call.in[1], *call.attrs));
+  return call.in.size() == 4 && fused_attention_grad_supported(shape_of(call.in[1], *call.attrs));
 }
 size_t workspace_grad(const CallSignature& call, int) {
   return fused_attention_grad_workspace(shape_of(call.in[1], *call.attrs));

@@ -27,6 +27,34 @@ const Case kCases[] = {
     {1, 256, 2, 2, 32, 1, DType::BF16}, {2, 128, 2, 1, 8, 0, DType::F16},
 };
 
+// Sequences that end within a block of keys.
+const Case kRagged[] = {
+    {2, 1, 2, 2, 64, 1, DType::BF16},   {2, 100, 4, 4, 64, 1, DType::BF16},
+    {3, 77, 2, 1, 128, 1, DType::F16},  {2, 129, 4, 2, 80, 1, DType::BF16},
+    {1, 250, 3, 3, 96, 1, DType::BF16}, {2, 383, 4, 1, 128, 1, DType::BF16},
+    {5, 65, 2, 2, 32, 1, DType::F16},
+};
+
+TEST(FusedAttention, MatchesTheReferenceOverRaggedSequences) {
+  TANDEM_NEEDS_GPU();
+  for (Case c : kRagged) {
+    for (c.causal = 0; c.causal < 2; ++c.causal) {
+      SCOPED_TRACE(c.describe());
+      expect_as_reference(attention_call(c), attention_slack(c.dtype), "cudnn.attention");
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(FusedAttentionGrad, MatchesTheReferenceOverRaggedSequences) {
+  TANDEM_NEEDS_GPU();
+  for (const Case& c : kRagged) {
+    SCOPED_TRACE(c.describe());
+    expect_as_reference(attention_grad_call(c), attention_slack(c.dtype), "cudnn.attention_grad");
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(FusedAttention, MatchesTheReference) {
   TANDEM_NEEDS_GPU();
   for (const Case& c : kCases) {
@@ -110,7 +138,11 @@ TEST(FusedAttention, LeavesOtherShapesAndTypesToOtherKernels) {
   EXPECT_TRUE(fused_attention_supported(shape));
   for (const int64_t time : {1, 100, 1000}) {
     shape.time = time;
-    EXPECT_FALSE(fused_attention_supported(shape)) << time;
+    EXPECT_TRUE(fused_attention_supported(shape)) << time;
+    EXPECT_TRUE(fused_attention_grad_supported(shape)) << time;
+    shape.causal = false;  // would see what is appended
+    EXPECT_FALSE(fused_attention_grad_supported(shape)) << time;
+    shape.causal = true;
   }
 }
 

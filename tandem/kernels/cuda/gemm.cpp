@@ -210,6 +210,7 @@ size_t gemm_workspace(const Gemm& gemm) {
 }
 
 bool gemm_supported(const Gemm& gemm) {
+  if (gemm.pitch_a != 0 && gemm.epilogue != GemmEpilogue::None) return false;
   if (is_fp8(gemm.in)) {
     const bool along_k =
         !gemm.trans_a && gemm.trans_b && gemm.m % 16 == 0 && gemm.n % 16 == 0 && gemm.k % 16 == 0;

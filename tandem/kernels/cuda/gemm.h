@@ -32,6 +32,7 @@ struct Gemm {
   bool accumulate = false;                // D += product
   GemmEpilogue epilogue = GemmEpilogue::None;
   std::optional<DType> in_b = std::nullopt;  // of B, where it is not `in`: both are 8-bit floats then
+  int64_t pitch_a = 0;  // elements from a stored row of A to the next; 0: rows lie without gaps
 
   bool operator==(const Gemm&) const = default;
 };
@@ -51,7 +52,8 @@ inline constexpr size_t kGemmWorkspace = size_t{64} << 20;
 size_t gemm_workspace(const Gemm& gemm);
 
 // Whether types and epilogue go together: D is of the type `in`, or f32 with None, Bias and ColumnSumsOfA.
-// 8-bit operands are both stored along k, in multiples of 16, with None or Bias.
+// 8-bit operands are both stored along k, in multiples of 16, with None or Bias. Gaps between rows go with
+// None.
 bool gemm_supported(const Gemm& gemm);
 
 // Chooses the algorithm; overwrites D and what the epilogue writes, and waits for the queue.

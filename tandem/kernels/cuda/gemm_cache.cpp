@@ -97,10 +97,13 @@ std::filesystem::path cache_directory() {
 }  // namespace
 
 std::string gemm_key(const Gemm& gemm, int alignment) {
-  return fmt::format("m={} n={} k={} trans_a={:d} trans_b={:d} in={}{}{} out={} epilogue={} align={}", gemm.m,
-                     gemm.n, gemm.k, gemm.trans_a, gemm.trans_b, dtype_name(gemm.in), gemm.in_b ? "*" : "",
-                     gemm.in_b ? dtype_name(*gemm.in_b) : "", dtype_name(gemm.out),
-                     epilogue_name(gemm.epilogue), alignment);
+  // Only of rows with gaps, so that other products keep the names they have in files.
+  const bool has_gaps = gemm.pitch_a != 0 && gemm.pitch_a != (gemm.trans_a ? gemm.m : gemm.k);
+  return fmt::format("m={} n={} k={} trans_a={:d} trans_b={:d} in={}{}{} out={} epilogue={} align={}{}",
+                     gemm.m, gemm.n, gemm.k, gemm.trans_a, gemm.trans_b, dtype_name(gemm.in),
+                     gemm.in_b ? "*" : "", gemm.in_b ? dtype_name(*gemm.in_b) : "", dtype_name(gemm.out),
+                     epilogue_name(gemm.epilogue), alignment,
+                     has_gaps ? fmt::format(" pitch_a={}", gemm.pitch_a) : "");
 }
 
 std::filesystem::path gemm_cache_file(std::string_view gpu, int major, int minor, size_t library_version) {

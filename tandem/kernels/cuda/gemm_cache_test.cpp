@@ -83,7 +83,7 @@ TEST(GemmCacheFile, IsNamedAfterTheGpuAndTheLibrary) {
 
 TEST(GemmKey, DiffersWithEveryPropertyThatAnAlgorithmDependsOn) {
   const Gemm plain{2, 3, 4};
-  std::vector<Gemm> others(7, plain);
+  std::vector<Gemm> others(8, plain);
   others[0].m = 5;
   others[1].n = 5;
   others[2].k = 5;
@@ -91,8 +91,15 @@ TEST(GemmKey, DiffersWithEveryPropertyThatAnAlgorithmDependsOn) {
   others[4].trans_b = true;
   others[5].in = DType::BF16;
   others[6].epilogue = GemmEpilogue::GeluGrad;
+  others[7].pitch_a = 8;
   for (const Gemm& other : others) EXPECT_NE(gemm_key(plain, 16), gemm_key(other, 16));
   EXPECT_NE(gemm_key(plain, 16), gemm_key(plain, 8));
+}
+
+TEST(GemmKey, IsTheSameForRowsWithoutGaps) {
+  Gemm without_gaps{2, 3, 4};
+  without_gaps.pitch_a = 4;
+  EXPECT_EQ(gemm_key({2, 3, 4}, 16), gemm_key(without_gaps, 16));
 }
 
 // A gradient that is added up and one that is overwritten are the same numbers in another plan.

@@ -1,8 +1,14 @@
 // The vocabulary projection and its loss, `chunk` rows at a time: no more than chunk x vocab logits ever
 // exist, and each chunk's turn into their own gradient before the next chunk is projected.
+//
+// The library's products are six times slower where a size is odd, as with 50257 logits a row. Such a
+// vocabulary is padded in scratch memory: the weight's copy ends with rows of zeros, so that the logits
+// behind a row's last are zeros, which the loss does not look at; they stay zeros in its gradient, and add
+// nothing to the input's.
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/kernels/cuda/cuda_check.h"
 #include "tandem/kernels/cuda/gemm.h"
 #include "tandem/kernels/cuda/loss_kernels.h"
 #include "tandem/kernels/cuda/register.h"
@@ -10,12 +16,18 @@
 namespace tandem::cuda {
 namespace {
 
+constexpr int64_t kBlock = 64;  // of classes
+
 struct Projection {
   DType dtype;
   int64_t rows, dim, vocab, chunk;
   bool fresh;  // the weight's gradient is overwritten, by the first chunk
 
   int64_t largest_chunk() const { return std::min(chunk, rows); }
+  bool is_padded() const { return vocab * dtype_bytes(dtype) % 16 != 0; }
+  int64_t pitch() const { return is_padded() ? (vocab + kBlock - 1) / kBlock * kBlock : vocab; }
+  // Of the weight's gradient, which is not padded: whole blocks are one product, the classes left another.
+  int64_t whole_blocks() const { return is_padded() ? vocab / kBlock * kBlock : vocab; }
 };
 
 Projection projection(const TensorType& x, const TensorType& w, const Attrs& attrs) {
@@ -30,30 +42,33 @@ Projection projection(const TensorType& x, const TensorType& w, const Attrs& att
   return p;
 }
 
-// The three products of a chunk of `rows`.
+// The products of a chunk of `rows`.
 Gemm logits_of(const Projection& p, int64_t rows) {
-  return {.m = rows, .n = p.vocab, .k = p.dim, .trans_b = true, .in = p.dtype, .out = p.dtype};
+  return {.m = rows, .n = p.pitch(), .k = p.dim, .trans_b = true, .in = p.dtype, .out = p.dtype};
 }
 Gemm input_grad_of(const Projection& p, int64_t rows) {
-  return {.m = rows, .n = p.dim, .k = p.vocab, .in = p.dtype, .out = p.dtype};
+  return {.m = rows, .n = p.dim, .k = p.pitch(), .in = p.dtype, .out = p.dtype};
 }
-Gemm weight_grad_of(const Projection& p, int64_t rows, bool accumulate) {
-  return {.m = p.vocab,
+// Of so many classes.
+Gemm weight_grad_of(const Projection& p, int64_t classes, int64_t rows, bool accumulate) {
+  return {.m = classes,
           .n = p.dim,
           .k = rows,
           .trans_a = true,
           .in = p.dtype,
           .out = DType::F32,
-          .accumulate = accumulate};
+          .accumulate = accumulate,
+          .pitch_a = p.pitch()};
 }
 
-// Scratch: a loss a row, the logits of a chunk, and what the matrix products need.
+// Scratch: a loss a row, the logits of a chunk, a padded weight, and what the matrix products need.
 struct Scratch {
-  size_t logits_at, gemm_at, bytes;
+  size_t logits_at, weight_at, gemm_at, bytes;
 
   explicit Scratch(const Projection& p)
       : logits_at(aligned(p.rows * static_cast<int64_t>(sizeof(RowLoss)))),
-        gemm_at(logits_at + aligned(p.largest_chunk() * p.vocab * dtype_bytes(p.dtype))),
+        weight_at(logits_at + aligned(p.largest_chunk() * p.pitch() * dtype_bytes(p.dtype))),
+        gemm_at(weight_at + (p.is_padded() ? aligned(p.pitch() * p.dim * dtype_bytes(p.dtype)) : 0)),
         bytes(gemm_at + kGemmWorkspace) {}
 
  private:
@@ -93,24 +108,51 @@ class Chunks {
     return tensor.as<std::byte>() + at * p_.dim * dtype_bytes(p_.dtype);
   }
 
+  // The weight as the products take it.
+  const void* weight() const {
+    const TensorArg& w = args_.in[1];
+    if (!p_.is_padded()) return w.data;
+    std::byte* copy = args_.workspace.data() + scratch_.weight_at;
+    const auto bytes = static_cast<size_t>(p_.vocab * p_.dim * dtype_bytes(p_.dtype));
+    const auto padding = static_cast<size_t>((p_.pitch() - p_.vocab) * p_.dim * dtype_bytes(p_.dtype));
+    check(cudaMemcpyAsync(copy, w.data, bytes, cudaMemcpyDeviceToDevice, queue_), "padding the vocabulary");
+    check(cudaMemsetAsync(copy + bytes, 0, padding, queue_), "padding the vocabulary");
+    return copy;
+  }
+
   // product(gemm, its tensors) for each product of each chunk, with the loss in between.
   template <typename Product>
   void for_each(const Product& product) {
-    const TensorArg &x = args_.in[0], &w = args_.in[1];
+    const TensorArg& x = args_.in[0];
+    const void* w = weight();
     for (int64_t begin = 0; begin < p_.rows; begin += p_.chunk) {
       const int64_t rows = std::min(p_.chunk, p_.rows - begin);
-      product(logits_of(p_, rows), {.a = row(x, begin), .b = w.data, .d = logits()});
+      product(logits_of(p_, rows), {.a = row(x, begin), .b = w, .d = logits()});
       cross_entropy_rows({.logits = logits(),
                           .dtype = p_.dtype,
                           .rows = rows,
                           .vocab = p_.vocab,
+                          .pitch = p_.pitch(),
                           .targets = args_.in[2].as<const int32_t>() + begin},
                          has_grad() ? args_.in[3].as<const float>() : nullptr, losses() + begin, queue_);
       if (!has_grad()) continue;
-      product(input_grad_of(p_, rows), {.a = logits(), .b = w.data, .d = row(args_.out[0], begin)});
-      product(weight_grad_of(p_, rows, begin > 0 || !p_.fresh),
-              {.a = logits(), .b = row(x, begin), .d = args_.out[2].data});
+      product(input_grad_of(p_, rows), {.a = logits(), .b = w, .d = row(args_.out[0], begin)});
+      const bool accumulate = begin > 0 || !p_.fresh;
+      for_classes([&](int64_t first, int64_t classes) {
+        product(weight_grad_of(p_, classes, rows, accumulate),
+                {.a = logits() + first * dtype_bytes(p_.dtype),
+                 .b = row(x, begin),
+                 .d = args_.out[2].as<float>() + first * p_.dim});
+      });
     }
+  }
+
+  // fn(the first, how many) of the classes whose gradient is one product.
+  template <typename Fn>
+  void for_classes(const Fn& fn) const {
+    const int64_t whole = p_.whole_blocks();
+    if (whole > 0) fn(int64_t{0}, whole);
+    if (whole < p_.vocab) fn(whole, p_.vocab - whole);
   }
 
   const KernelArgs& args_;
@@ -134,7 +176,7 @@ bool supports_grad(const CallSignature& call) {
          call.in[4].dtype == DType::F32 && call.out[0].dtype == p.dtype && call.out[1].dtype == DType::F64 &&
          gemm_supported(logits_of(p, p.largest_chunk())) &&
          gemm_supported(input_grad_of(p, p.largest_chunk())) &&
-         gemm_supported(weight_grad_of(p, p.largest_chunk(), true));
+         gemm_supported(weight_grad_of(p, p.vocab, p.largest_chunk(), true));
 }
 
 void run(const KernelArgs& args, Stream& stream) { Chunks(args, stream).run(); }

@@ -6,7 +6,7 @@
 // gradient.
 //
 // Rows need not begin at a multiple of 16 bytes: the first and the last group of a row may also hold elements
-// of its neighbours, which count as -inf and are not written.
+// of its neighbours, or of the gap between rows, which count as -inf and are not written.
 #pragma once
 
 #include "tandem/kernels/cuda/async_copy.cuh"
@@ -26,7 +26,8 @@ struct StreamedRows {
   const float* scale;
   int rows;
   int vocab;
-  int rounds;  // groups of a thread in a row, at most
+  int64_t pitch;  // elements from a row to the next
+  int rounds;     // groups of a thread in a row, at most
   RowLoss* losses;
 };
 
@@ -40,8 +41,8 @@ struct StreamedRow {
   int lead;  // elements of the row before, in the first group
   int vocab;
 
-  __device__ __forceinline__ StreamedRow(T* logits, int row, int columns) : vocab(columns) {
-    const int64_t begin = int64_t{row} * columns;
+  __device__ __forceinline__ StreamedRow(T* logits, int row, const StreamedRows& in) : vocab(in.vocab) {
+    const int64_t begin = row * in.pitch;
     groups = reinterpret_cast<Groups*>(logits) + begin / kSize;
     lead = static_cast<int>(begin % kSize);
   }
@@ -96,7 +97,7 @@ class StreamRequests {
     round_ = 0;
     left_ = 0;
     if (row >= in_.rows) return;
-    const Row values(logits_, row, in_.vocab);
+    const Row values(logits_, row, in_);
     next_ = values.groups + threadIdx.x;
     left_ = values.num_groups() - static_cast<int>(threadIdx.x);
   }
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   int target = in.targets[blockIdx.x];
   int slot = 0, parity = 0, at_row = blockIdx.x;
   for (; at_row < in.rows; at_row += stride, parity ^= 1) {
-    const Row row(logits, at_row, in.vocab);
+    const Row row(logits, at_row, in);
     const int num_groups = row.num_groups();
     const float at_target = target >= 0 && target < in.vocab ? to_float(*row.at(target)) : NAN;
     const int next_target = at_row < in.rows - stride ? in.targets[at_row + stride] : -1;

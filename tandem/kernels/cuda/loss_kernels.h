@@ -19,6 +19,7 @@ struct LogitRows {
   DType dtype;
   int64_t rows;
   int64_t vocab;
+  int64_t pitch;           // elements from a row to the next; what lies behind a row's logits is not touched
   const int32_t* targets;  // -1 = ignored; one that is no class makes the loss NaN
 };
 
