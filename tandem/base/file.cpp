@@ -1,26 +1,31 @@
 #include "tandem/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "tandem/base/error.h"
+#include "tandem/base/units.h"
 
 namespace tandem {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr std::string_view kTemporary = ".tmp-";
+
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int flags)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
-    if (fd_ < 0) throw IoError("{}: cannot open: {}", path.string(), std::strerror(errno));
-  }
+  explicit Descriptor(int fd) : fd_(fd) {}
   ~Descriptor() { ::close(fd_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
@@ -30,23 +35,71 @@ class Descriptor {
   int fd_;
 };
 
-size_t file_size(int fd, const std::filesystem::path& path) {
+const char* kind_of(mode_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFDIR: return "directory";
+    case S_IFIFO: return "FIFO";
+    case S_IFSOCK: return "socket";
+    case S_IFCHR:
+    case S_IFBLK: return "device";
+    default: return "thing of another kind";
+  }
+}
+
+void require_regular(mode_t mode, const fs::path& path) {
+  if (!S_ISREG(mode))
+    throw DataError("{}: expected a regular file, found a {}", path.string(), kind_of(mode));
+}
+
+int64_t file_size(int fd, const fs::path& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw IoError("{}: cannot stat: {}", path.string(), std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) throw IoError("{}: not a regular file", path.string());
-  return static_cast<size_t>(info.st_size);
+  return static_cast<int64_t>(info.st_size);
+}
+
+// "config.yaml.tmp-77" is one of "config.yaml".
+bool is_temporary_of(std::string_view name, std::string_view of) {
+  if (!name.starts_with(of)) return false;
+  name.remove_prefix(of.size());
+  if (!name.starts_with(kTemporary)) return false;
+  name.remove_prefix(kTemporary.size());
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 }  // namespace
 
-bool is_there(const std::filesystem::path& path) noexcept {
+bool is_there(const fs::path& path) noexcept {
   std::error_code error;
-  return std::filesystem::exists(path, error);
+  return fs::exists(path, error);
 }
 
-std::string read_text(const std::filesystem::path& path) {
-  const Descriptor file(path, O_RDONLY);
-  std::string text(file_size(file.get(), path), '\0');
+void require_regular(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) require_regular(info.st_mode, path);
+}
+
+int open_regular(const fs::path& path, int flags) {
+  require_regular(path);  // to open a device can be to act on it
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  if (fd < 0) throw IoError("{}: cannot open: {}", path.string(), std::strerror(errno));
+  struct stat info {};
+  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
+  ::close(fd);
+  throw DataError("{}: expected a regular file", path.string());  // it has become another a moment ago
+}
+
+int64_t regular_file_bytes(const fs::path& path) {
+  const Descriptor file(open_regular(path, O_RDONLY));
+  return file_size(file.get(), path);
+}
+
+std::string read_text(const fs::path& path, int64_t most) {
+  const Descriptor file(open_regular(path, O_RDONLY));
+  const int64_t bytes = file_size(file.get(), path);
+  if (bytes > most)
+    throw DataError("{}: expected at most {}, found {}", path.string(), format_bytes(most),
+                    format_bytes(bytes));
+  std::string text(static_cast<size_t>(bytes), '\0');
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t n = ::read(file.get(), text.data() + done, text.size() - done);
@@ -58,28 +111,69 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-void sync_directory(const std::filesystem::path& directory) {
-  const Descriptor handle(directory.empty() ? std::filesystem::path(".") : directory, O_RDONLY | O_DIRECTORY);
+void sync_directory(const fs::path& directory) {
+  const int fd = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw IoError("{}: cannot open: {}", directory.string(), std::strerror(errno));
+  const Descriptor handle(fd);
   if (::fsync(handle.get()) != 0)
     throw IoError("{}: cannot sync: {}", directory.string(), std::strerror(errno));
 }
 
-void write_atomically(const std::filesystem::path& path, std::string_view text) {
-  const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
+void make_directories(const fs::path& directory) {
+  std::error_code error;
+  if (directory.empty() || fs::is_directory(directory, error)) return;
+  const fs::path parent =
+      directory.has_filename() ? directory.parent_path() : directory.parent_path().parent_path();
+  make_directories(parent);
+  if (::mkdir(directory.c_str(), 0777) != 0 && (errno != EEXIST || !fs::is_directory(directory, error)))
+    throw IoError("{}: cannot create: {}", directory.string(), std::strerror(errno));
+  sync_directory(parent);
+}
+
+void write_atomically(const fs::path& path, std::string_view text) {
+  const fs::path temporary = path.string() + fmt::format("{}{}", kTemporary, ::getpid());
   try {
     OutputFile file(temporary);
+    ::flock(file.descriptor(), LOCK_EX | LOCK_NB);  // somebody is writing it: see remove_dead_temporaries
     file.write_all(std::as_bytes(std::span(text)));
     file.sync_and_close();
-    std::filesystem::rename(temporary, path);
+    fs::rename(temporary, path);
   } catch (const std::exception& error) {
     std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
+    fs::remove(temporary, ignored);
     throw IoError("{}: cannot write: {}", path.string(), error.what());
   }
   sync_directory(path.parent_path());
 }
 
-OutputFile::OutputFile(const std::filesystem::path& path)
+std::vector<fs::path> remove_dead_temporaries(const fs::path& directory,
+                                              std::initializer_list<std::string_view> names) {
+  std::vector<fs::path> dead, stay;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const auto is_its = [&](std::string_view of) { return is_temporary_of(name, of); };
+    if (std::any_of(names.begin(), names.end(), is_its)) dead.push_back(entry->path());
+  }
+  for (const fs::path& path : dead) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    const bool in_use = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!in_use && !fs::remove(path, error) && error) stay.push_back(path);
+    if (fd >= 0) ::close(fd);
+  }
+  return stay;
+}
+
+void survive_file_size_limit() {
+  struct sigaction action {};
+  if (::sigaction(SIGXFSZ, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = [](int) {};  // not SIG_IGN, which programs that are started would inherit
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGXFSZ, &action, nullptr);
+}
+
+OutputFile::OutputFile(const fs::path& path)
     : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
   if (fd_ < 0) throw IoError("{}: cannot create: {}", path.string(), std::strerror(errno));
 }
@@ -103,9 +197,9 @@ void OutputFile::sync_and_close() {
   if (::close(fd) != 0) throw IoError("{}: cannot close: {}", path_.string(), std::strerror(errno));
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file(path, O_RDONLY);
-  size_ = file_size(file.get(), path);
+MappedFile::MappedFile(const fs::path& path) {
+  const Descriptor file(open_regular(path, O_RDONLY));
+  size_ = static_cast<size_t>(file_size(file.get(), path));
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) throw IoError("{}: cannot map: {}", path.string(), std::strerror(errno));

@@ -93,6 +93,22 @@ Manifest parse_manifest(std::string_view text, const std::string& origin) {
   return manifest;
 }
 
+void check_files(const Manifest& manifest, const std::filesystem::path& directory) {
+  for (const CheckpointFile& file : manifest.files) {
+    const std::filesystem::path path = directory / file.name;
+    int64_t bytes = 0;
+    try {
+      bytes = regular_file_bytes(path);
+    } catch (const IoError& error) {
+      throw DataError("{}: the checkpoint is not whole without it", error.what());
+    }
+    if (bytes != file.bytes) {
+      throw DataError("{}: expected {} bytes, found {}: truncated or replaced", path.string(), file.bytes,
+                      bytes);
+    }
+  }
+}
+
 Manifest read_manifest(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   fs::path directory = path.filename() == kManifestFile ? path.parent_path() : path;
@@ -104,16 +120,7 @@ Manifest read_manifest(const std::filesystem::path& path) {
                     file.string());
   }
   Manifest manifest = parse_manifest(read_text(file), file.string());
-  for (const CheckpointFile& part : manifest.files) {
-    const fs::path part_path = directory / part.name;
-    const auto bytes = fs::file_size(part_path, error);
-    if (error)
-      throw DataError("{}: file of the checkpoint is missing: {}", part_path.string(), error.message());
-    if (static_cast<int64_t>(bytes) != part.bytes) {
-      throw DataError("{}: expected {} bytes, found {}: truncated or replaced", part_path.string(),
-                      part.bytes, bytes);
-    }
-  }
+  check_files(manifest, directory);
   manifest.directory = directory;
   return manifest;
 }

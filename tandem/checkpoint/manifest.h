@@ -90,6 +90,9 @@ void check_shards(const Manifest& manifest, const std::string& origin);
 // earlier version) wrote, or fails check_shards.
 Manifest parse_manifest(std::string_view text, const std::string& origin);
 
+// Throws DataError naming the first of the manifest's files that is not in the directory with its size.
+void check_files(const Manifest& manifest, const std::filesystem::path& directory);
+
 // Takes a checkpoint directory, a link to one, or its manifest.json. Checks that every file is there with its
 // size, not the bytes in it. Throws DataError naming the file.
 Manifest read_manifest(const std::filesystem::path& path);

@@ -1,11 +1,13 @@
 #include "tandem/checkpoint/manifest_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
 
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
+#include "tandem/base/json_text.h"
 
 namespace tandem {
 namespace {
@@ -81,6 +83,7 @@ std::string seal(json content) {
 }
 
 json unseal(std::string_view text, std::string_view what, const std::string& origin) {
+  check_json_depth(text, origin);
   json content = json::parse(text, nullptr, false);
   if (!content.is_object() || !content.contains("version") || !content.contains("digest")) {
     throw DataError("{}: expected a Tandem checkpoint {}, found damaged or other text", origin, what);
@@ -95,10 +98,17 @@ json unseal(std::string_view text, std::string_view what, const std::string& ori
   content.erase("digest");
   const std::string expected = content_digest(content);
   content["digest"] = expected;
-  // Comparing the text as well finds damage that parsing forgives, such as a changed space.
-  if (found != expected || dump(content) != text) {
+  if (found != expected) {
     throw DataError("{}: damaged or edited: expected content with digest {}, found {}", origin, found.dump(),
                     expected);
+  }
+  // This finds damage that parsing forgives, such as a changed space.
+  if (const std::string written = dump(content); written != text) {
+    const auto where = std::mismatch(written.begin(), written.end(), text.begin(), text.end()).first;
+    throw DataError(
+        "{}: damaged or edited: its content is right, but not its text, from byte {} on: expected {} "
+        "bytes, found {}",
+        origin, where - written.begin(), written.size(), text.size());
   }
   return content;
 }

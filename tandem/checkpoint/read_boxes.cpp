@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 #include "tandem/base/split_float.h"
 #include "tandem/base/thread_pool.h"
 #include "tandem/checkpoint/boxes.h"
@@ -26,9 +27,12 @@ constexpr size_t kOpenFiles = 64;  // at a time: a checkpoint may have more file
 
 class InputFile {
  public:
-  explicit InputFile(fs::path path)
-      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) throw DataError("{}: cannot open: {}", path_.string(), std::strerror(errno));
+  explicit InputFile(fs::path path) : path_(std::move(path)) {
+    try {
+      fd_ = open_regular(path_, O_RDONLY);
+    } catch (const IoError& error) {
+      throw DataError("{}", error.what());
+    }
   }
   ~InputFile() { ::close(fd_); }
   InputFile(const InputFile&) = delete;
@@ -48,7 +52,7 @@ class InputFile {
 
  private:
   fs::path path_;
-  int fd_;
+  int fd_ = -1;
 };
 
 // A shard's bytes [begin, end), which have a digest of their own, and who wants something of them.

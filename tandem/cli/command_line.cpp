@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "tandem/base/file.h"
 #include "tandem/base/nearest.h"
 #include "tandem/base/standard_streams.h"
 #include "tandem/cli/command.h"
@@ -122,6 +123,7 @@ namespace tandem {
 
 int run_command_line(int argc, char** argv, const BuildModel& model) {
   open_standard_streams();
+  survive_file_size_limit();
   const int code = cli::run_to_an_exit_code(argc, argv, model);
   if (code == static_cast<int>(ExitCode::BadUsage) || code == static_cast<int>(ExitCode::DoesNotFit) ||
       code == static_cast<int>(ExitCode::BadData))

@@ -4,10 +4,13 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/base/json_text.h"
 #include "tandem/data/token_windows.h"
 
 namespace tandem {
 namespace {
+
+constexpr int64_t kMostIndexBytes = int64_t{256} << 20;  // of millions of shards
 
 class PreparedSet final : public TokenSource {
  public:
@@ -47,7 +50,9 @@ std::unique_ptr<TokenSource> open_prepared(const std::filesystem::path& director
   }
   const char* const split_name = split == Split::Train ? "train" : "eval";
   try {
-    const nlohmann::json index = nlohmann::json::parse(read_text(index_path));
+    const std::string text = read_text(index_path, kMostIndexBytes);
+    check_json_depth(text, index_path.string());
+    const nlohmann::json index = nlohmann::json::parse(text);
     if (index.at("format") != "tandem-tokens" || index.at("version") != 1) {
       throw DataError("{}: expected format tandem-tokens version 1; run tandem prepare again",
                       index_path.string());

@@ -11,12 +11,20 @@
 #include <utility>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 
 namespace tandem {
 
-AppendFile::AppendFile(std::filesystem::path path)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) throw IoError("{}: cannot open: {}", path_.string(), std::strerror(errno));
+AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
+  const bool is_new = !is_there(path_);
+  fd_ = open_regular(path_, O_WRONLY | O_CREAT | O_APPEND);
+  if (!is_new) return;
+  try {
+    sync_directory(path_.parent_path());  // else a power cut may take the file away, with all its lines
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
 }
 
 AppendFile::~AppendFile() {
@@ -49,6 +57,7 @@ void AppendFile::sync() {
 }
 
 void truncate_lines(const std::filesystem::path& path, const std::function<bool(std::string_view)>& keep) {
+  require_regular(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
   std::uintmax_t kept = 0;

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
+#include "tandem/base/json_text.h"
 
 namespace tandem {
 namespace {
@@ -16,12 +18,14 @@ constexpr const char* kComputed[] = {"epoch",      "loss",   "lr",        "grad_
 using Steps = std::map<int64_t, nlohmann::json>;
 
 Steps read_steps(const std::filesystem::path& path, std::vector<std::string>& differences) {
+  require_regular(path);
   std::ifstream file(path);
   if (!file) throw DataError("{}: cannot be read; expected the metrics of a run", path.string());
   Steps steps;
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
+    check_json_depth(line, fmt::format("{}: line {}", path.string(), number));
     nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer())
       throw DataError("{}: line {} is no step of a run", path.string(), number);

@@ -23,6 +23,7 @@ EventLog::EventLog(const std::filesystem::path& run_dir)
 
 void EventLog::write(std::string_view type, std::string_view message, const nlohmann::json& fields) {
   TANDEM_CHECK(fields.is_object());
+  const std::lock_guard lock(mutex_);
   Json line = {{"time", utc_time()}, {"type", type}, {"message", message}};
   for (const auto& [key, value] : fields.items()) line[key] = value;
   file_.append_line(line.dump(-1, ' ', false, Json::error_handler_t::replace));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -21,12 +22,13 @@ class EventLog {
  public:
   explicit EventLog(const std::filesystem::path& run_dir);  // which must exist; goes on behind what is there
 
-  // One line {time, type, message} and the fields.
+  // One line {time, type, message} and the fields. Any thread may.
   void write(std::string_view type, std::string_view message,
              const nlohmann::json& fields = nlohmann::json::object());
   void write(const EvalRecord& eval);  // type "eval"
 
  private:
+  std::mutex mutex_;
   AppendFile file_;
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 
 namespace tandem {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 std::FILE* open_log(const std::filesystem::path& path) {
   std::error_code ignored;  // opening it tells
   std::filesystem::create_directories(path.parent_path(), ignored);
+  require_regular(path);
   std::FILE* const file = std::fopen(path.c_str(), "ae");
   if (file == nullptr) throw IoError("{}: cannot write the log: {}", path.string(), std::strerror(errno));
   return file;

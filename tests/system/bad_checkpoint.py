@@ -87,6 +87,60 @@ class BadCheckpoints(TandemTest):
         self.refuse_everywhere("manifest.json")
         self.assert_goes_on_from_the_one_before()
 
+    def test_a_manifest_with_a_byte_more(self):
+        manifest = self.last / "manifest.json"
+        manifest.write_bytes(manifest.read_bytes() + b" ")
+        size = manifest.stat().st_size
+        self.refuse_everywhere("manifest.json", "its content is right, but not its text",
+                               f"expected {size - 1} bytes, found {size}")
+        self.assert_goes_on_from_the_one_before()
+
+    def test_a_manifest_nested_deeper_than_a_stack(self):
+        for depth in (100_000, 300_000):
+            for text in ("[" * depth + "]" * depth, '{"version":2,"digest":"","a":' + "[" * depth + "]" * depth + "}"):
+                (self.last / "manifest.json").write_text(text)
+                self.refuse(BAD_DATA, ["manifest.json", "nested"], "inspect", self.last)
+                self.refuse(BAD_DATA, ["manifest.json", "nested"], "train", self.longer, "--run-dir", "other",
+                            "--resume-from-checkpoint", self.last)
+        self.assert_goes_on_from_the_one_before()
+
+    def test_metrics_nested_deeper_than_a_stack(self):
+        shutil.copytree(self.run_dir, self.directory / "other")
+        with open(self.run_dir / "metrics.jsonl", "a") as file:
+            file.write('{"step":5,"a":' + "[" * 300_000 + "]" * 300_000 + "}\n")
+        result = self.tandem("inspect", self.run_dir, "--compare", "other", expect=None)
+        self.assert_one_line_error(result, BAD_DATA, "metrics.jsonl: line 5", "nested")
+
+    def test_a_manifest_of_a_terabyte(self):
+        os.truncate(self.last / "manifest.json", 1 << 40)
+        for command in (("inspect", self.last), ("train", self.longer, "--run-dir", "other", "--resume-from-checkpoint", self.last)):
+            result = self.tandem(*command, expect=None)
+            self.assert_one_line_error(result, BAD_DATA, "manifest.json", "expected at most")
+        self.assert_goes_on_from_the_one_before()
+
+    def assert_no_file(self, path, *command):
+        """What is no file is not waited for: opened as one, a FIFO that nobody writes to takes for ever."""
+        kept = path.with_name("kept")
+        path.rename(kept)
+        for make, kind in ((os.mkfifo, "FIFO"), (os.mkdir, "directory"), (lambda name: os.symlink("/dev/zero", name), "device")):
+            with self.subTest(path=path.name, kind=kind):
+                make(path)
+                result = self.tandem(*command, expect=None, timeout=30)
+                self.assert_one_line_error(result, BAD_DATA, path.name, f"found a {kind}")
+                path.rmdir() if kind == "directory" else path.unlink()
+        kept.rename(path)
+
+    def test_what_is_no_file_is_not_waited_for(self):
+        train = "train", self.longer, "--run-dir", self.run_dir
+        resume = "train", self.longer, "--run-dir", "other", "--resume-from-checkpoint", self.last
+        shutil.copytree(self.run_dir, self.directory / "copy")
+        for name in ("manifest.json", "rank-00000.ckpt"):
+            self.assert_no_file(self.last / name, "inspect", self.last, "--verify")
+            self.assert_no_file(self.last / name, *resume)
+        for name in ("metrics.jsonl", "metrics.csv", "events.jsonl", "logs/rank-0.log"):
+            self.assert_no_file(self.run_dir / name, *train)
+        self.assert_no_file(self.run_dir / "metrics.jsonl", "inspect", self.run_dir, "--compare", "copy")
+
     def test_no_good_checkpoint_left(self):
         for step in (2, 4):
             flip_byte(checkpoint(self.run_dir, step) / "rank-00000.ckpt", 5)
@@ -181,7 +235,6 @@ class FullDisks(TandemTest):
             with self.subTest(asynchronous=mode):
                 shutil.rmtree(run, ignore_errors=True)
                 result = self.tandem("train", path, "--run-dir", run, "--set", f"checkpoint.async={mode}", expect=None,
-                                     restore_signals=False,  # Python ignores SIGXFSZ: so does the program then
                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
                 self.assert_failed_save(result, run, [])
         self.assert_goes_on(run)

@@ -59,7 +59,7 @@ std::map<std::string, GemmChoice> read_choices(const std::filesystem::path& file
   std::string text;
   try {
     text = read_text(file);
-  } catch (const IoError&) {
+  } catch (const Error&) {
     return {};  // as if it were missing: products are timed again
   }
   std::map<std::string, GemmChoice> choices;
