@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <memory>
 
 #include "tandem/base/error.h"
 #include "tandem/checkpoint/example_ranks.h"
 #include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/writer.h"
 
 namespace tandem {
@@ -40,6 +42,32 @@ class FileSizeLimit {
 
 class FullDisk : public CheckpointTest {
  protected:
+  // In a child with its own mounts, so that nothing stays mounted whatever happens.
+  void on_small_disk(const char* size, const std::function<void()>& action) {
+    fs::create_directories(folder);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    constexpr int kCannotMount = 77;
+    if (child == 0) {
+      if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+          ::mount("none", folder.c_str(), "tmpfs", 0, size) != 0) {
+        ::_exit(kCannotMount);
+      }
+      try {
+        action();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+      std::fflush(nullptr);
+      ::_exit(HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == kCannotMount)
+      GTEST_SKIP() << "may not mount a tmpfs here; run as root to test this";
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
   void expect_only_step_1() {
     EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000001"}));
     ExampleState loaded(0);
@@ -103,32 +131,67 @@ TEST_F(FullDisk, AFailureOfOneRankIsToldByAllAndLeavesNothing) {
 }
 
 TEST_F(FullDisk, ADiskTooSmallIsRefusedBeforeAnythingIsWritten) {
-  fs::create_directories(folder);
-  // In a child with its own mounts, so that nothing stays mounted whatever happens.
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  constexpr int kCannotMount = 77;
-  if (child == 0) {
-    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", folder.c_str(), "tmpfs", 0, "size=2m") != 0) {
-      ::_exit(kCannotMount);
-    }
+  on_small_disk("size=2m", [&] {
     CheckpointWriter writer(folder, 1);
     writer.save(at_step(1), ExampleState(1).views());
     const ExampleState large(2, 40'000);
     const std::string message = message_of<IoError>([&] { writer.save(at_step(2), large.views()); });
     EXPECT_TRUE(message.starts_with(folder.string() + ": disk full: step-00000002 needs ")) << message;
-    EXPECT_NE(message.find("earlier checkpoints are untouched"), std::string::npos) << message;
+    EXPECT_NE(message.find("earlier checkpoints are kept"), std::string::npos) << message;
+    EXPECT_NE(message.find("--resume-from-checkpoint " + (folder / "step-00000001").string()),
+              std::string::npos)
+        << message;
     expect_only_step_1();
-    std::fflush(nullptr);
-    ::_exit(HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kCannotMount)
-    GTEST_SKIP() << "may not mount a tmpfs here; run as root to test this";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  });
+}
+
+// About 0.9 MiB each, and 1 MiB is to stay free: there is room for three, not for a fourth beside them.
+TEST_F(FullDisk, WhatTheNextSavePushesOutGoesBeforeItWhereThereIsNoRoomForBoth) {
+  on_small_disk("size=4m", [&] {
+    const ExampleState state(1, 17'000);
+    const auto save = [&](int keep, int64_t step) {
+      CheckpointWriter(folder, keep).save(at_step(step), state.views());
+    };
+    {
+      CheckpointWriter writer(folder, 3);
+      for (int64_t step = 1; step <= 4; ++step) writer.save(at_step(step), state.views());
+    }
+    EXPECT_EQ(names(),
+              (std::vector<std::string>{"latest", "step-00000002", "step-00000003", "step-00000004"}));
+    // Where the rule keeps them all there is nothing to take away, and the advice works.
+    const std::string message = message_of<IoError>([&] { save(0, 5); });
+    EXPECT_NE(message.find("set checkpoint.keep (3 are kept)"), std::string::npos) << message;
+    save(2, 5);
+    EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000004", "step-00000005"}));
+  });
+}
+
+TEST_F(FullDisk, ADamagedOneIsNoReasonToTakeTheLastWholeOneAway) {
+  on_small_disk("size=3m", [&] {
+    const ExampleState state(1, 17'000);
+    for (int64_t step : {1, 2}) CheckpointWriter(folder, 2).save(at_step(step), state.views());
+    flip_byte(folder / "step-00000002" / "rank-00000.ckpt", 5);
+    message_of<IoError>([&] { CheckpointWriter(folder, 2).save(at_step(3), state.views()); });
+    EXPECT_EQ(find_latest(folder, Check::Digests).manifest->meta.step, 1);
+  });
+}
+
+TEST_F(FullDisk, RankZeroMakesRoomForAllRanks) {
+  on_small_disk("size=4m", [&] {
+    constexpr int kRanks = 2;
+    const ExampleState state(1, 17'000);
+    const ExampleLayout layout{ExampleLayout::Kind::Rows, kRanks, 3};
+    std::vector<std::unique_ptr<CheckpointWriter>> writers;
+    for (int rank = 0; rank < kRanks; ++rank)
+      writers.push_back(std::make_unique<CheckpointWriter>(folder, 3, nullptr, SaveGroup{rank, kRanks, "t"}));
+    run_ranks(kRanks, [&](int rank) {
+      for (int64_t step = 1; step <= 6; ++step)
+        writers[static_cast<size_t>(rank)]->save(at_step(step), RankMemory(state, layout, rank).views());
+    });
+    writers.clear();
+    EXPECT_EQ(find_latest(folder, Check::Digests).manifest->meta.step, 6);
+    EXPECT_GE(list_checkpoints(folder).size(), 2u);
+  });
 }
 
 }  // namespace

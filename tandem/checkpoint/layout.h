@@ -24,7 +24,15 @@ void point_latest(const std::filesystem::path& folder,
 
 void remove_checkpoint(const std::filesystem::path& checkpoint);
 
-// Removes what writers that were killed left behind; leaves what a living one is filling.
-void remove_leftovers(const std::filesystem::path& folder);
+// Where a checkpoint goes for the moment in which another of its name takes its place, on file systems that
+// cannot exchange two directories.
+std::filesystem::path aside_path(const std::filesystem::path& checkpoint);
+
+// Those that a kill in that moment left aside get their names back. Before anybody looks for the newest.
+void put_back_replaced(const std::filesystem::path& folder);
+
+// Removes what writers that were killed left behind; leaves what a living one is filling. Returns a sentence
+// for each that cannot be removed: it is in nobody's way.
+std::vector<std::string> remove_leftovers(const std::filesystem::path& folder);
 
 }  // namespace tandem

@@ -53,8 +53,24 @@ TEST_F(Layout, LeftoversOfTheDeadGoAndThoseOfTheLivingStay) {
   fs::create_directory(folder / "step-00000200");
   fs::create_directory_symlink("step-00000200", folder / ".tmp-latest-99");
   const PendingDirectory living(folder, "step-00000400", {.token = "1"});
-  remove_leftovers(folder);
+  EXPECT_TRUE(remove_leftovers(folder).empty());
   EXPECT_EQ(names(), (std::vector<std::string>{living.path().filename(), "step-00000200"}));
+  EXPECT_TRUE(remove_leftovers(folder / "missing").empty());
+}
+
+TEST_F(Layout, WhatWasSetAsideGetsItsNameBackUnlessAnotherHasIt) {
+  for (const char* name : {"step-00000100", "step-00000200"}) {
+    fs::create_directory(folder / name);
+    put(folder / name / "a", "old");
+    fs::rename(folder / name, aside_path(folder / name));
+  }
+  fs::create_directory(folder / "step-00000200");
+  put(folder / "step-00000200" / "a", "new");
+  put_back_replaced(folder);
+  EXPECT_EQ(text_of(folder / "step-00000100" / "a"), "old");
+  EXPECT_EQ(text_of(folder / "step-00000200" / "a"), "new");
+  remove_leftovers(folder);
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-00000100", "step-00000200"}));
 }
 
 }  // namespace

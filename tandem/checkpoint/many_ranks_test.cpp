@@ -150,6 +150,29 @@ TEST_F(ManyRanks, PiecesThatDoNotMakeATensorWholeAreNotCommitted) {
   EXPECT_TRUE(names().empty());
 }
 
+// Whoever took the bytes away: what is committed is there, or nothing older goes.
+TEST_F(ManyRanks, APartWhoseFileIsGoneOrShortIsNotCommitted) {
+  for (const bool gone : {true, false}) {
+    make_writers(2, 1);
+    const ExampleState state(1);
+    const ExampleLayout layout{Kind::Rows, 2, 3};
+    const RankMemory zero(state, layout, 0), one(state, layout, 1);
+    run_ranks(2, [&](int rank) { writer(rank).save(at_step(1), (rank == 0 ? zero : one).views()); });
+    std::vector<std::byte> staging(static_cast<size_t>(staging_bytes(one.views())));
+    writer(1).save(at_step(2), one.views(), staging);
+    writer(1).wait();
+    const fs::path data = folder / ".tmp-step-00000002-t-2" / "rank-00001.ckpt";
+    gone ? void(fs::remove(data)) : fs::resize_file(data, 5);
+    const std::string message = message_of<IoError>([&] { writer(0).save(at_step(2), zero.views()); });
+    EXPECT_NE(message.find("rank-00001.ckpt"), std::string::npos) << message;
+    EXPECT_THROW(writer(1).wait_committed(), CommError);
+    expect_state(1, state);
+    EXPECT_EQ(list_checkpoints(folder).size(), 1u);
+    writers.clear();
+    fs::remove_all(folder);
+  }
+}
+
 TEST_F(ManyRanks, KilledHalfWayTheyLeaveTheEarlierCheckpointAndTheNextStartClearsUp) {
   const ExampleState state(1);
   const ExampleLayout layout{Kind::Flat, 3, 3};

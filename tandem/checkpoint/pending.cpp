@@ -80,6 +80,7 @@ PendingDirectory::PendingDirectory(const fs::path& folder, const std::string& na
     : folder_(folder),
       name_(name),
       path_(folder / fmt::format("{}{}-{}", kPendingPrefix, name, group.token)),
+      replaced_(path_),
       group_(group) {
   // Another rank may be removing the directory of that name: then this begins again.
   Patience patience;
@@ -101,10 +102,10 @@ PendingDirectory::PendingDirectory(const fs::path& folder, const std::string& na
 }
 
 PendingDirectory::~PendingDirectory() {
-  std::error_code ignored;  // already failing, or committed and only an older checkpoint of this step is left
-  if (committed_ || group_.world_size == 1) {
-    fs::remove_all(path_, ignored);
-  } else if (is_at(path_)) {
+  std::error_code ignored;  // already failing
+  if (group_.world_size == 1) {
+    if (!committed_) fs::remove_all(path_, ignored);
+  } else if (!committed_ && is_at(path_)) {
     try {
       if (!look().failed.empty()) {
         OutputFile(path_ / note_name(kLeft, group_.rank)).sync_and_close();
@@ -199,7 +200,11 @@ void PendingDirectory::await_commit() const {
 }
 
 void PendingDirectory::commit() {
-  for (int rank = 1; rank < group_.world_size; ++rank) fs::remove(path_ / part_file_name(rank));
+  for (int rank = 1; rank < group_.world_size; ++rank) {
+    const fs::path part = path_ / part_file_name(rank);
+    if (std::error_code error; !fs::remove(part, error) && error)
+      throw IoError("{}: cannot remove: {}", part.string(), error.message());
+  }
   sync_directory(path_);
   const fs::path target = this->target();
   // Exchanging keeps a whole checkpoint under this name at every moment; file systems that cannot exchange
@@ -209,30 +214,47 @@ void PendingDirectory::commit() {
     result = ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE);
   }
   if (result != 0 && errno == EINVAL) {
-    if (fs::exists(target)) remove_checkpoint(target);
+    replaced_ = aside_path(target);
+    if (::rename(target.c_str(), replaced_.c_str()) != 0 && errno != ENOENT)
+      throw IoError("{}: cannot rename: {}", target.string(), std::strerror(errno));
     result = ::rename(path_.c_str(), target.c_str());
   }
-  if (result != 0) throw IoError("{}: cannot rename to {}: {}", path_.string(), name_, std::strerror(errno));
+  if (result != 0) {
+    const int error = errno;
+    if (!is_at(target)) {  // else it was done, though the answer was lost
+      if (replaced_ != path_) ::rename(replaced_.c_str(), target.c_str());
+      throw IoError("{}: cannot rename to {}: {}", path_.string(), name_, std::strerror(error));
+    }
+  }
   committed_ = true;
   sync_directory(folder_);
 }
 
-void PendingDirectory::add_file(const std::string& name, std::string_view text) const {
-  const std::filesystem::path temporary = path_ / (name + ".new");
+void PendingDirectory::drop_replaced() noexcept {
+  std::error_code ignored;  // then the next start clears it
+  if (committed_) fs::remove_all(replaced_, ignored);
+}
+
+void PendingDirectory::add_part(std::string_view text) {
+  const std::string name = part_file_name(group_.rank);
+  const fs::path temporary = path_ / (name + ".new");
   OutputFile file(temporary);
   file.write_all(std::as_bytes(std::span(text)));
   file.sync_and_close();
+  if (::fsync(lock_) != 0) throw IoError("{}: cannot sync: {}", path_.string(), std::strerror(errno));
   std::error_code error;
-  std::filesystem::rename(temporary, path_ / name, error);
+  fs::rename(temporary, path_ / name, error);
   if (error) {
     throw_if_failed();  // then rank 0 has cleared away what the others wrote
-    throw IoError("{}: cannot rename: {}", temporary.string(), error.message());
+    // Where it is not there any more, it was renamed and only the answer was lost.
+    if (error == std::errc::no_such_file_or_directory || is_there(temporary))
+      throw IoError("{}: cannot rename: {}", temporary.string(), error.message());
   }
-  if (::fsync(lock_) != 0) throw IoError("{}: cannot sync: {}", path_.string(), std::strerror(errno));
+  part_in_place_ = true;
 }
 
 void PendingDirectory::fail(const std::string& reason) noexcept {
-  if (group_.world_size == 1 || committed_) return;
+  if (group_.world_size == 1 || committed_ || part_in_place_) return;
   std::error_code ignored;
   try {
     fs::remove(path_ / data_file_name(group_.rank), ignored);  // first: it may be what fills the disk

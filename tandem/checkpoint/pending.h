@@ -39,9 +39,9 @@ class PendingDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path target() const { return folder_ / name_; }
 
-  // A small file, whole or not at all. The directory is synced through its descriptor: with the last part in
-  // place, rank 0 may rename it at any moment.
-  void add_file(const std::string& name, std::string_view text) const;
+  // This rank is done. From then on rank 0 may commit at any moment: nothing of this rank goes any more, and
+  // whatever can fail comes before.
+  void add_part(std::string_view text);
 
   // Rank 0: waits for the parts of all others, by rank. Throws CommError naming the rank that failed and its
   // reason, or IoError with those of which there is none though nothing has grown for as long as `patience`
@@ -49,13 +49,16 @@ class PendingDirectory {
   std::vector<std::filesystem::path> await_parts(
       const std::function<std::chrono::milliseconds()>& patience) const;
 
-  // Rank 0: removes the parts, syncs, and renames to folder/name, in place of an older one of that name.
+  // Rank 0: removes the parts, syncs, and renames to folder/name, in place of an older one of that name,
+  // which stays aside until drop_replaced.
   void commit();
+  void drop_replaced() noexcept;  // for whoever has read back what was committed
 
   // Others: wait until rank 0 has committed; it is durable then. Throw as await_parts does.
   void await_commit() const;
 
   // Takes back what this rank has written and tells the others why, unless one of them has failed before.
+  // Does nothing once this rank's part is in place.
   void fail(const std::string& reason) noexcept;
   void throw_if_failed() const;  // CommError "rank 3: ..."; IoError where it was this rank
 
@@ -71,8 +74,10 @@ class PendingDirectory {
   std::filesystem::path folder_;
   std::string name_;
   std::filesystem::path path_;
+  std::filesystem::path replaced_;  // where an older checkpoint of that name is after a commit
   SaveGroup group_;
   int lock_ = -1;
+  bool part_in_place_ = false;
   bool committed_ = false;
 };
 

@@ -44,6 +44,11 @@ TEST_F(Pending, CommittingReplacesAnOlderDirectoryOfThatName) {
     const auto pending = join(0, 1);
     put(pending->path() / "a", text);
     pending->commit();
+    EXPECT_EQ(text_of(folder / "step-00000001" / "a"), text);
+    if (std::string(text) == "second") {
+      EXPECT_EQ(text_of(pending->path() / "a"), "first") << "still needed";
+    }
+    pending->drop_replaced();
   }
   EXPECT_EQ(names(), std::vector<std::string>{"step-00000001"});
   EXPECT_EQ(text_of(folder / "step-00000001" / "a"), "second");
@@ -94,6 +99,16 @@ TEST_F(Pending, EveryRankHearsOfAFailureAndTheLastOneClearsUp) {
   }
   EXPECT_EQ(message_of<CommError>([&] { join(3, 4)->throw_if_failed(); }), "rank 2: no luck");
   EXPECT_TRUE(names().empty());
+}
+
+TEST_F(Pending, NothingOfARankGoesOnceItsPartIsInPlace) {
+  const auto zero = join(0, 2);
+  const auto one = join(1, 2);
+  put(one->path() / "rank-00001.ckpt", "data");
+  one->add_part("{}");
+  one->fail("something later");
+  EXPECT_EQ(zero->await_parts([] { return milliseconds(100); }).size(), 1u);
+  EXPECT_EQ(text_of(zero->path() / "rank-00001.ckpt"), "data");
 }
 
 TEST_F(Pending, RanksThatSendNothingAreNamed) {

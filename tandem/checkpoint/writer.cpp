@@ -16,6 +16,7 @@
 #include "tandem/base/units.h"
 #include "tandem/checkpoint/joined.h"
 #include "tandem/checkpoint/layout.h"
+#include "tandem/checkpoint/reader.h"
 #include "tandem/checkpoint/running_digest.h"
 
 namespace tandem {
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kClosingPatience = std::chrono::seconds(5);
+constexpr int64_t kSpaceBeside = int64_t{1} << 20;  // the manifest and the file system's own records
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -94,30 +96,34 @@ int64_t staging_bytes(std::span<const TensorView> tensors) {
   return bytes;
 }
 
-CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool, SaveGroup group)
+CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool, SaveGroup group,
+                                   OnSaved on_saved)
     : folder_(std::move(folder)),
       keep_(keep),
       pool_(pool),
       group_(std::move(group)),
       hostname_(hostname()),
-      hardware_(hardware_description()) {
+      hardware_(hardware_description()),
+      on_saved_(std::move(on_saved)) {
   TANDEM_CHECK(group_.rank >= 0 && group_.rank < group_.world_size);
   TANDEM_CHECK(group_.world_size == 1 || !group_.token.empty(), "many ranks need a token they agree on");
   if (group_.token.empty()) group_.token = fmt::format("{}-{:08x}", ::getpid(), std::random_device{}());
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) throw IoError("{}: cannot create: {}", folder_.string(), error.message());
+  make_directories(folder_);
   if (group_.rank != 0) return;
-  remove_leftovers(folder_);
+  remove_leftovers(folder_);  // what cannot be removed was told when the run began (mend.h)
   for (const fs::path& directory : list_checkpoints(folder_)) {
     try {
-      kept_.push_back({read_manifest(directory).sequence, directory});
+      const Manifest manifest = read_manifest(directory);
+      kept_.push_back({manifest.sequence, directory, manifest.total_bytes(), false});
     } catch (const Error&) {  // damaged: not ours to count or to delete; readers report it
     }
   }
   std::stable_sort(kept_.begin(), kept_.end(),
                    [](const Kept& a, const Kept& b) { return a.sequence < b.sequence; });
-  if (!kept_.empty()) next_sequence_ = kept_.back().sequence + 1;
+  if (kept_.empty()) return;
+  next_sequence_ = kept_.back().sequence + 1;
+  total_bytes_ = kept_.back().bytes;
+  if (group_.world_size > 1) make_room(total_bytes_);  // before any rank looks for it
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -128,14 +134,42 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-void CheckpointWriter::check_space(int64_t bytes, const std::string& name) const {
-  const int64_t needed = bytes + (int64_t{1} << 20);  // the manifest and the file system's own records
-  const int64_t free = free_disk_bytes(folder_);
-  if (free < needed) {
-    throw IoError(
-        "{}: disk full: {} needs {} ({} bytes), free are {} ({} bytes); earlier checkpoints are untouched: "
-        "free some space or lower checkpoint.keep",
-        folder_.string(), name, format_bytes(needed), needed, format_bytes(free), free);
+// Rank 0 looks for all ranks. Others look for themselves, and give it a moment to make room.
+void CheckpointWriter::await_space(int64_t bytes, const std::string& name) {
+  const auto deadline = Clock::now() + kClosingPatience;
+  const bool leads = group_.rank == 0;
+  if (leads && group_.world_size > 1) bytes = std::max(bytes, total_bytes_);
+  if (leads) make_room(bytes);
+  const int64_t needed = bytes + kSpaceBeside;
+  int64_t free = free_disk_bytes(folder_);
+  for (; free < needed && !leads && Clock::now() < deadline; free = free_disk_bytes(folder_))
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (free >= needed) return;
+  std::string advice = "free some space";
+  if (leads && kept_.size() > 1) {
+    advice += fmt::format(" or {} checkpoint.keep ({} are kept)", keep_ == 0 ? "set" : "lower", kept_.size());
+  } else if (leads && !kept_.empty()) {
+    advice += fmt::format(", or go on elsewhere with --run-dir and --resume-from-checkpoint {}",
+                          kept_.back().directory.string());
+  }
+  throw IoError(
+      "{}: disk full: {} needs {} ({} bytes), free are {} ({} bytes); earlier checkpoints are kept: {}",
+      folder_.string(), name, format_bytes(needed), needed, format_bytes(free), free, advice);
+}
+
+// What the next save pushes out may go before it, as long as a whole one stays.
+void CheckpointWriter::make_room(int64_t bytes) {
+  while (keep_ > 0 && kept_.size() >= std::max<size_t>(2, static_cast<size_t>(keep_)) &&
+         free_disk_bytes(folder_) < bytes + kSpaceBeside) {
+    try {
+      const Manifest newest = read_manifest(kept_.back().directory);
+      if (!kept_.back().own) verify(newest);  // it may be what a resume has skipped
+      kept_.back().own = true;
+      remove_checkpoint(kept_.front().directory);
+    } catch (const Error&) {  // then there is no room, which is told
+      return;
+    }
+    kept_.erase(kept_.begin());
   }
 }
 
@@ -148,7 +182,7 @@ CheckpointWriter::Save CheckpointWriter::snapshot(const CheckpointMeta& meta,
   std::vector<ShardPlace> places;
   save.part = describe_part(group_.rank, tensors, places);
   TANDEM_CHECK(staging.empty() || static_cast<int64_t>(staging.size()) >= save.bytes);
-  check_space(save.bytes, checkpoint_name(meta.step));
+  await_space(save.bytes, checkpoint_name(meta.step));
   const auto start = Clock::now();
   take_digests(tensors, places, staging, save.part, pool_);
   save.snapshot_s = seconds_since(start);
@@ -210,7 +244,7 @@ void CheckpointWriter::write(const Save& save) {
         report.bytes = commit(save, *pending, sequence);
       } else {
         pending->throw_if_failed();
-        pending->add_file(part_file_name(save.group.rank), render_part(save.part));
+        pending->add_part(render_part(save.part));
         joined_ = std::move(pending);
       }
     } catch (const std::exception& error) {
@@ -224,8 +258,10 @@ void CheckpointWriter::write(const Save& save) {
                                 report.directory.string(), format_bytes(save.bytes),
                                 format_bytes(free_disk_bytes(folder_))));
   }
-  if (save.group.rank == 0) drop_old({sequence, report.directory}, report);
   report.write_s = seconds_since(start);
+  if (on_saved_) on_saved_(report);
+  if (save.group.rank == 0) drop_old({sequence, report.directory, report.bytes, true}, report);
+  const std::lock_guard lock(reports_mutex_);
   reports_.push_back(std::move(report));
 }
 
@@ -244,8 +280,11 @@ int64_t CheckpointWriter::commit(const Save& save, PendingDirectory& pending, in
   manifest.hardware = hardware_;
   manifest.time = utc_time();
   merge_parts(std::move(parts), manifest);
+  check_files(manifest, pending.path());
   write_manifest(pending.path() / kManifestFile, render_manifest(manifest));
   pending.commit();
+  read_manifest(pending.target());  // what the disk gives back, before anything older goes
+  pending.drop_replaced();
   return manifest.total_bytes();
 }
 
@@ -253,18 +292,27 @@ int64_t CheckpointWriter::commit(const Save& save, PendingDirectory& pending, in
 void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
   std::erase_if(kept_, [&](const Kept& kept) { return kept.directory == newest.directory; });
   kept_.push_back(newest);
-  try {
-    point_latest(folder_, newest.directory.filename().string());
-    while (keep_ > 0 && kept_.size() > static_cast<size_t>(keep_)) {
-      const fs::path oldest = kept_.front().directory;
-      kept_.erase(kept_.begin());
-      remove_checkpoint(oldest);
+  total_bytes_ = newest.bytes;
+  const auto attempt = [&](const std::function<void()>& action) {
+    try {
+      action();
+      return true;
+    } catch (const std::exception& error) {
+      report.warning += (report.warning.empty() ? "" : "; ") + std::string(error.what());
+      return false;
     }
-    // Every rank has gone on to this save, so nobody looks for the notes in those any more.
-    for (const fs::path& path : std::exchange(abandoned_, {})) fs::remove_all(path);
-  } catch (const std::exception& error) {
-    report.warning = error.what();
-  }
+  };
+  const bool linked = attempt([&] { point_latest(folder_, newest.directory.filename().string()); });
+  const size_t most = keep_ > 0 && linked ? static_cast<size_t>(keep_) : kept_.size();
+  const size_t num_old = kept_.size() > most ? kept_.size() - most : 0;
+  // One that cannot be removed is tried again after the next save.
+  std::vector<Kept> old(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(num_old));
+  std::erase_if(old, [&](const Kept& kept) { return attempt([&] { remove_checkpoint(kept.directory); }); });
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(num_old));
+  kept_.insert(kept_.begin(), old.begin(), old.end());
+  // Every rank has gone on to this save, so nobody looks for the notes in those any more.
+  for (const fs::path& path : std::exchange(abandoned_, {})) attempt([&] { fs::remove_all(path); });
+  if (group_.world_size > 1) make_room(total_bytes_);  // before any rank looks for it
 }
 
 void CheckpointWriter::wait() {
@@ -294,8 +342,8 @@ void CheckpointWriter::leave_pending(const std::function<void(const PendingDirec
 }
 
 std::vector<SaveReport> CheckpointWriter::poll() {
-  if (background_.joinable() && !finished_.load(std::memory_order_acquire)) return {};
-  wait();
+  if (!background_.joinable() || finished_.load(std::memory_order_acquire)) wait();
+  const std::lock_guard lock(reports_mutex_);
   return std::exchange(reports_, {});
 }
 

@@ -3,7 +3,9 @@
 // owns into a file of its own, at the same time, and rank 0 commits when all are done (pending.h).
 //
 // What is promised at every moment, a kill or a full disk on any rank included: each step-* directory is
-// whole, and no older checkpoint goes before the newer one that replaces it has reached the disk.
+// whole, and no older checkpoint goes before the newer one that replaces it has reached the disk and was read
+// back: its manifest, and every file that it names with its size. Where the disk has no room for another one,
+// what the next save would push out goes before it; the last one never does.
 #pragma once
 
 #include <atomic>
@@ -13,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -33,17 +36,21 @@ struct SaveReport {
   int64_t bytes = 0;      // rank 0: of all ranks; others: their own
   double snapshot_s = 0;  // training stood still
   double write_s = 0;     // until the checkpoint was safe on disk; ranks other than 0: until their part was
-  std::string warning;    // an older checkpoint could not be removed; empty otherwise
+  std::string warning;    // an older checkpoint could not be removed; empty otherwise, and in on_saved
 };
 
 int64_t staging_bytes(std::span<const TensorView> tensors);
 
 class CheckpointWriter {
  public:
+  using OnSaved = std::function<void(const SaveReport&)>;
+
   // Creates `folder` where it is missing; rank 0 clears what killed saves left in it, so no rank may save
   // before rank 0's writer is made: put a barrier there. `keep` is how many checkpoints stay (0: all). The
-  // pool is used inside save() only, by the calling thread.
-  CheckpointWriter(std::filesystem::path folder, int keep, ThreadPool* pool = nullptr, SaveGroup group = {});
+  // pool is used inside save() only, by the calling thread. `on_saved` is called at the very moment in which
+  // a save is done, by the thread that wrote it.
+  CheckpointWriter(std::filesystem::path folder, int keep, ThreadPool* pool = nullptr, SaveGroup group = {},
+                   OnSaved on_saved = {});
 
   // Waits for a save under way, but only seconds for other ranks that do nothing: they may be dead. An error
   // nobody asked for goes to stderr.
@@ -67,13 +74,16 @@ class CheckpointWriter {
   void wait_committed();  // on every rank until rank 0 has committed
   void close();           // wait(), with little patience for parts of others; there is no save after it
 
-  // The saves finished since the last call. Does not wait; rethrows the error of one that failed.
+  // The saves finished since the last call, also while another is under way. Does not wait; rethrows the
+  // error of one that failed.
   std::vector<SaveReport> poll();
 
  private:
   struct Kept {
     int64_t sequence;
     std::filesystem::path directory;
+    int64_t bytes;     // of all ranks
+    bool own = false;  // saved by this writer, and read back
   };
   struct Save {
     CheckpointMeta meta;
@@ -83,7 +93,8 @@ class CheckpointWriter {
     std::vector<TensorView> memory;  // what the file consists of
     double snapshot_s = 0;
   };
-  void check_space(int64_t bytes, const std::string& name) const;
+  void await_space(int64_t bytes, const std::string& name);
+  void make_room(int64_t bytes);
   Save snapshot(const CheckpointMeta& meta, std::span<const TensorView> tensors,
                 std::span<std::byte> staging);
   void write(const Save& save);
@@ -99,11 +110,14 @@ class CheckpointWriter {
   int64_t next_sequence_ = 1;
   std::string hostname_;
   std::string hardware_;
+  OnSaved on_saved_;
+  std::mutex reports_mutex_;
+  std::vector<SaveReport> reports_;
   // All below are the background thread's while it runs.
   std::vector<Kept> kept_;                        // oldest first
   std::vector<std::filesystem::path> abandoned_;  // failed saves that some rank may not have seen
   std::unique_ptr<PendingDirectory> joined_;      // ranks other than 0: where their last part lies
-  std::vector<SaveReport> reports_;
+  int64_t total_bytes_ = 0;                       // rank 0: of all ranks, in the newest
   std::exception_ptr failure_;
   std::atomic<bool> finished_{false};
   std::atomic<bool> closing_{false};

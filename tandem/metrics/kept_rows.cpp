@@ -107,8 +107,7 @@ std::string keep_rows(const fs::path& path, const RowFormat& format, int64_t las
                ? ""
                : fmt::format("{}: is missing; it goes on after step {}", path.string(), last_step);
   }
-  if (!fs::is_regular_file(path))
-    throw IoError("{}: is no file; expected the metrics of this run: move it away", path.string());
+  require_regular(path);
   std::optional<MappedFile> file;
   if (fs::file_size(path) > 0) file.emplace(path);
   const auto bytes = file ? file->bytes() : std::span<const std::byte>{};

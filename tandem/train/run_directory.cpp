@@ -49,16 +49,22 @@ RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirecto
       int number = 1;
       while (fs::exists(moved_to_ = fs::path(fmt::format("{}.{}", path_.string(), number)))) ++number;
       fs::rename(path_, moved_to_);
+      sync_directory(path_.parent_path());
     }
     if (fs::exists(path_ / "config.yaml") && !fs::exists(path_ / "plan.json")) {
       throw ConfigError(
           "{}: holds a config.yaml that no run has written, and would overwrite it; name another --run-dir",
           path_.string());
     }
-    fs::create_directories(path_);
+    make_directories(path_);
   } catch (const fs::filesystem_error& error) {
     throw IoError("{}: cannot make the run directory: {}", path_.string(), error.code().message());
   }
+}
+
+std::vector<fs::path> RunDirectory::remove_leftovers() const {
+  return remove_dead_temporaries(
+      path_, {"config.yaml", "plan.json", "summary.json", "metrics.jsonl", "metrics.csv"});
 }
 
 void RunDirectory::write_config(const Config& config, const std::string& changed) const {

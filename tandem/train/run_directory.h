@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "tandem/compile/executable.h"
 #include "tandem/config/config.h"
@@ -42,6 +43,9 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   const std::filesystem::path& moved_to() const { return moved_to_; }  // empty if nothing was moved
+
+  // What a process left that was killed while it wrote one of these files. Returns those that stay.
+  std::vector<std::filesystem::path> remove_leftovers() const;
 
   // With a comment for each time that a resume has changed it; `changed` is this one's, or empty.
   void write_config(const Config& config, const std::string& changed) const;

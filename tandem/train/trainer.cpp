@@ -11,6 +11,7 @@
 #include "tandem/base/system.h"
 #include "tandem/base/units.h"
 #include "tandem/checkpoint/layout.h"
+#include "tandem/checkpoint/mend.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/checkpoint/writer.h"
 #include "tandem/compile/recompute.h"
@@ -73,15 +74,14 @@ class Trainer {
  private:
   ExitCode run_steps() {
     const int64_t resumed = start_state();
+    if (world_.leads()) mend();
     if (resumed >= config_.train.steps) {
       journal_.message(
           fmt::format("{}: already trained to step {}; raise train.steps to go on, or start over with "
                       "--resume-from-checkpoint none",
                       directory_.path().string(), resumed));
-      if (world_.leads()) {  // it may have been killed after its last checkpoint and before its end
-        remove_leftovers(directory_.checkpoints());
-        if (!std::filesystem::exists(directory_.path() / "summary.json")) finish();
-      }
+      // It may have been killed after its last checkpoint and before its end.
+      if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json")) finish();
       return ExitCode::Done;
     }
     if (world_.leads()) {
@@ -90,7 +90,8 @@ class Trainer {
     }
     journal_.begin_steps(resumed, figures_.columns(), goes_on_here());
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
-                            &session_.pool(), save_group());
+                            &session_.pool(), save_group(),
+                            [this](const SaveReport& report) { tell_save(report); });
     try {
       return take_steps(writer, resumed);
     } catch (const CommError&) {
@@ -146,7 +147,10 @@ class Trainer {
 
   // Before the run directory is touched: what cannot be gone on from leaves everything there as it was.
   Latest restore_state() {
-    if (world_.leads()) lock_.take(options_.run_dir);
+    if (world_.leads()) {
+      lock_.take(options_.run_dir);
+      put_back_replaced(options_.run_dir / "checkpoints");
+    }
     session_.initialize(static_cast<uint64_t>(config_.train.seed));
     Latest found;
     switch (options_.resume.kind) {
@@ -224,6 +228,19 @@ class Trainer {
     changed_ = fmt::format("changed after step {}: {}", last_.step, list);
     journal_.message(changed_);
     journal_.event("changed", changed_, fields);
+  }
+
+  // What an earlier process was killed before it had done.
+  void mend() {
+    for (const std::filesystem::path& path : directory_.remove_leftovers())
+      journal_.message(fmt::format("warning: {}: cannot be removed; a killed run left it", path.string()));
+    const Latest elsewhere{std::nullopt, {}};  // a save will say which is the newest
+    const bool goes_on = options_.resume.kind == ResumeFrom::Kind::Latest;
+    for (const std::string& trouble :
+         mend_checkpoints(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
+                          goes_on ? restored_ : elsewhere)) {
+      journal_.message("warning: " + trouble);
+    }
   }
 
   void announce(int64_t resumed) {
@@ -346,13 +363,17 @@ class Trainer {
                   : "start again");
   }
 
+  // By the thread that writes checkpoints, when one is done: the event's time is the commit's.
+  void tell_save(const SaveReport& report) {
+    journal_.event("checkpoint", report.directory.filename().string(),
+                   {{"step", report.step},
+                    {"bytes", report.bytes},
+                    {"snapshot_s", report.snapshot_s},
+                    {"write_s", report.write_s}});
+  }
+
   void report_saves(CheckpointWriter& writer) {
     for (const SaveReport& report : writer.poll()) {
-      journal_.event("checkpoint", report.directory.filename().string(),
-                     {{"step", report.step},
-                      {"bytes", report.bytes},
-                      {"snapshot_s", report.snapshot_s},
-                      {"write_s", report.write_s}});
       if (!report.warning.empty()) journal_.message("warning: " + report.warning);
     }
   }

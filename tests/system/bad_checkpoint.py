@@ -125,9 +125,12 @@ class BadCheckpoints(TandemTest):
         for make, kind in ((os.mkfifo, "FIFO"), (os.mkdir, "directory"), (lambda name: os.symlink("/dev/zero", name), "device")):
             with self.subTest(path=path.name, kind=kind):
                 make(path)
-                result = self.tandem(*command, expect=None, timeout=30)
-                self.assert_one_line_error(result, BAD_DATA, path.name, f"found a {kind}")
-                path.rmdir() if kind == "directory" else path.unlink()
+                try:
+                    result = self.tandem(*command, expect=None, timeout=60)
+                finally:
+                    path.rmdir() if kind == "directory" else path.unlink()
+                self.assertEqual(BAD_DATA, result.code, result)
+                self.assertIn(f"{path.name}: expected a regular file, found a {kind}", result.err.splitlines()[-1])
         kept.rename(path)
 
     def test_what_is_no_file_is_not_waited_for(self):
@@ -219,6 +222,20 @@ class FullDisks(TandemTest):
                 self.assertIn("disk full", result.err)
                 subprocess.run(["mount", "-o", "remount,size=40m", disk], check=True)
                 self.assert_goes_on(disk / "run")
+
+    def test_a_disk_with_room_for_what_is_kept_is_enough(self):
+        # Three are kept, and there is no room for a fourth before the oldest goes. With less room the advice works.
+        disk = self.small_disk("7m")
+        command = "train", self.write_config(self.CONTENT), "--run-dir", disk / "run"
+        self.tandem(*command, "--set", "checkpoint.keep=3")
+        self.assertEqual([6, 7, 8], [int(path.name[5:]) for path in sorted((disk / "run/checkpoints").glob("step-*"))])
+        subprocess.run(["mount", "-o", "remount,size=6m", disk], check=True)
+        longer = "--set", "train.steps=10"
+        result = self.tandem(*command, *longer, "--set", "checkpoint.keep=0", expect=FAILED)
+        self.assertIn("free some space or set checkpoint.keep (3 are kept)", result.err)
+        self.tandem(*command, *longer, "--set", "checkpoint.keep=2")
+        for step in (9, 10):
+            self.tandem("inspect", checkpoint(disk / "run", step), "--verify")
 
     def test_a_disk_without_any_room_gets_no_run(self):
         disk = self.small_disk("64k")

@@ -107,10 +107,11 @@ class TandemTest(unittest.TestCase):
             self.assertEqual(expect, result.code, f"tandem {' '.join(map(str, arguments))}: {result}")
         return result
 
-    def start(self, *arguments):
+    def start(self, *arguments, env=None):
         """Starts the program and returns its process, which ends with the test at the latest."""
         process = subprocess.Popen([program(), *map(str, arguments)], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, cwd=self.directory, stdin=subprocess.DEVNULL)
+                                   stderr=subprocess.PIPE, cwd=self.directory, stdin=subprocess.DEVNULL,
+                                   env={**os.environ, **(env or {})})
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.wait)
         self.addCleanup(lambda: process.poll() is None and process.kill())
