@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "tandem/base/clipped.h"
 #include "tandem/base/file.h"
 #include "tandem/base/nearest.h"
 #include "tandem/base/standard_streams.h"
@@ -47,7 +48,7 @@ std::string version() {
 }
 
 int usage_error(const std::string& message) {
-  std::fprintf(stderr, "tandem: error: %s\n", message.c_str());
+  std::fprintf(stderr, "tandem: error: %s\n", clipped(message).c_str());
   return static_cast<int>(ExitCode::BadUsage);
 }
 
@@ -105,7 +106,7 @@ int run_to_an_exit_code(int argc, char** argv, const BuildModel& model) {
     return run(argc, argv, model);
   } catch (const Error& error) {
     if (dynamic_cast<const CommError*>(&error) != nullptr) tell_lost_peer();
-    std::fprintf(stderr, "tandem: error: %s\n", error.what());
+    std::fprintf(stderr, "tandem: error: %s\n", clipped(error.what()).c_str());
     return static_cast<int>(error.exit_code());
   } catch (const std::filesystem::filesystem_error& error) {
     std::fprintf(stderr, "tandem: error: %s: %s\n", error.path1().c_str(), error.code().message().c_str());

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <string>
 
+#include "tandem/base/clipped.h"
+
 namespace tandem {
 
 Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int rank, bool leads)
@@ -25,22 +27,25 @@ void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
 }
 
 void Journal::event(std::string_view type, std::string_view message, const nlohmann::json& fields) {
-  if (events_) events_->write(type, message, fields);
+  if (events_) events_->write(type, clipped(message), fields);
 }
 
 void Journal::event(const EvalRecord& eval) {
   if (events_) events_->write(eval);
 }
 
-void Journal::message(std::string_view line) {
+void Journal::message(std::string_view text) {
+  const std::string line = clipped(text);
   log_.line(line);
   if (!events_) return;
   if (progress_) {
     progress_->message(line);
   } else {
-    std::fprintf(stderr, "%s\n", std::string(line).c_str());
+    std::fprintf(stderr, "%s\n", line.c_str());
   }
 }
+
+void Journal::log(std::string_view text) { log_.line(clipped(text)); }
 
 void Journal::step(const StepRecord& record) {
   log_.step(record);

@@ -28,7 +28,7 @@ class Journal {
              const nlohmann::json& fields = nlohmann::json::object());
   void event(const EvalRecord& eval);
   void message(std::string_view line);  // to the terminal, and to the log
-  void log(std::string_view line) { log_.line(line); }
+  void log(std::string_view line);
   void step(const StepRecord& record);
   void sync();  // returns when all metrics are on disk
 

@@ -1,5 +1,6 @@
 """Checkpoints that are damaged, missing or another model's, and disks that are full: the last good one stays."""
 
+import json
 import os
 import resource
 import shutil
@@ -94,6 +95,15 @@ class BadCheckpoints(TandemTest):
         self.refuse_everywhere("manifest.json", "its content is right, but not its text",
                                f"expected {size - 1} bytes, found {size}")
         self.assert_goes_on_from_the_one_before()
+
+    def test_values_of_a_megabyte_are_not_shown_whole(self):
+        (self.last / "manifest.json").write_text(json.dumps({"version": "x" * 1_000_000, "digest": ""}))
+        for result in (self.refuse(BAD_DATA, ["manifest.json: expected format version", "read it with"], "inspect", self.last),
+                       self.tandem("train", self.longer, "--run-dir", self.run_dir)):
+            self.assertIn("[... ", result.err)
+            self.assertLess(len(result.err), 10_000)
+        for name in ("events.jsonl", "logs/rank-0.log"):
+            self.assertLess((self.run_dir / name).stat().st_size, 20_000)
 
     def test_a_manifest_nested_deeper_than_a_stack(self):
         for depth in (100_000, 300_000):
