@@ -72,10 +72,11 @@ class EveryCommunicator : public testing::TestWithParam<Case> {
 
 constexpr Case kCases[] = {{Kind::Threads, 2}, {Kind::Threads, 3}, {Kind::Threads, 4},
                            {Kind::Threads, 5}, {Kind::Shm, 2},     {Kind::Shm, 5},
+                           {Kind::Tcp, 2},     {Kind::Tcp, 3},     {Kind::Tcp, 4},     {Kind::Tcp, 5},     {Kind::Tcp, 8},
                            {Kind::Gloo, 2},    {Kind::Gloo, 3},    {Kind::Gloo, 5}};
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  const char* names[] = {"Threads", "Shm", "Gloo"};
+  const char* names[] = {"Threads", "Shm", "Tcp", "Gloo"};
   return names[static_cast<int>(info.param.kind)] + std::to_string(info.param.size);
 }
 
@@ -270,23 +271,65 @@ TEST(Communicator, AThreadThatLeavesEndsTheWaitOfTheOthers) {
   });
 }
 
-TEST(Communicator, TellsWhenRanksCallDifferentThings) {
+// What both ranks say when rank 1 calls something else than rank 0; a rank may also be done before it is told.
+std::string difference(Kind kind, const std::function<void(Communicator&)>& zero,
+                       const std::function<void(Communicator&)>& one) {
   std::vector<std::string> messages(2);
-  run_threads(Kind::Threads, data_mesh(2), [&](int rank, Communicators& own) {
-    Bytes data(static_cast<size_t>(8 + 4 * rank));
+  run_threads(kind, data_mesh(2), [&](int rank, Communicators& own) {
     try {
-      own.get(Axis::Data)->broadcast(data, 0, "x");
+      (rank == 0 ? zero : one)(*own.get(Axis::Data));
     } catch (const CommError& error) {
       messages[static_cast<size_t>(rank)] = error.what();
     }
   });
-  EXPECT_NE((messages[0] + messages[1]).find("their programs differ"), std::string::npos);
+  return messages[0] + " / " + messages[1];
+}
+
+void expect_told(const std::string& told, const std::string& part) {
+  EXPECT_NE(told.find(part), std::string::npos) << told;
+  EXPECT_NE(told.find("their programs differ"), std::string::npos) << told;
+}
+
+TEST(Communicator, TellsWhenRanksCallDifferentThings) {
+  for (const Kind kind : {Kind::Threads, Kind::Shm, Kind::Tcp}) {
+    Bytes eight(8), twelve(12);
+    expect_told(difference(
+                    kind, [&](Communicator& c) { c.broadcast(eight, 0, "x"); },
+                    [&](Communicator& c) { c.broadcast(twelve, 0, "x"); }),
+                "of 8 bytes");
+    expect_told(difference(
+                    kind, [&](Communicator& c) { c.barrier("x"); },
+                    [&](Communicator& c) { c.all_reduce(eight, DType::F32, "x"); }),
+                "all_reduce");
+    expect_told(difference(
+                    kind, [&](Communicator& c) { c.send(eight, 1, "x"); },
+                    [&](Communicator& c) { c.recv(twelve, 0, "x"); }),
+                "sends 8 bytes where");
+  }
+}
+
+TEST(Communicator, TellsWhenRanksAreAtDifferentPlaces) {
+  expect_told(difference(
+                  Kind::Tcp, [](Communicator& c) { c.barrier("blocks.1"); },
+                  [](Communicator& c) { c.barrier("blocks.2"); }),
+              "calls barrier blocks.1 of 0 bytes");
+  // One has sent what nobody took and is at the next; whoever notices first tells.
+  Bytes data(8);
+  const std::string told = difference(
+      Kind::Tcp,
+      [&](Communicator& c) {
+        c.broadcast(data, 0, "a");
+        c.barrier("b");
+      },
+      [&](Communicator& c) { c.barrier("b"); });
+  const bool by_number = told.find("as its call 2") != std::string::npos;
+  expect_told(told, by_number ? "barrier b of 0 bytes as its call 1" : "calls broadcast a of 8 bytes");
 }
 
 TEST(Communicator, EachAxisHasItsOwnRanks) {
   MeshShape shape;
   shape.data = shape.tensor = shape.pipeline = 2;
-  for (const Kind kind : {Kind::Threads, Kind::Shm, Kind::Gloo}) {
+  for (const Kind kind : {Kind::Threads, Kind::Shm, Kind::Tcp, Kind::Gloo}) {
     run_threads(kind, shape, [&](int rank, Communicators& own) {
       const MeshPosition position = MeshPosition::of(shape, rank);
       for (const Axis axis : kAxes) {

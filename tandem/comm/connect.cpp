@@ -3,12 +3,15 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <map>
 #include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/comm/gloo_communicator.h"
 #include "tandem/comm/roster.h"
 #include "tandem/comm/store_membership.h"
+#include "tandem/comm/tcp_communicator.h"
+#include "tandem/comm/tcp_links.h"
 #include "tandem/comm/window_communicator.h"
 
 namespace tandem {
@@ -56,9 +59,16 @@ class Connector {
     Communicators result;
     result.timeout = options_.timeout;
     result.membership = std::shared_ptr<Membership>(served, served->membership.get());
+    std::vector<Axis> over_tcp;
     for (Axis axis : kAxes) {
-      if (position_.size(axis) > 1) result.axes[static_cast<size_t>(axis)] = make(axis, result.membership);
+      if (position_.size(axis) == 1) continue;
+      if (has_links(axis)) {
+        over_tcp.push_back(axis);
+      } else {
+        result.axes[static_cast<size_t>(axis)] = make(axis, result.membership);
+      }
     }
+    if (!over_tcp.empty()) connect_links(over_tcp, result);
     return result;
   }
 
@@ -83,21 +93,85 @@ class Connector {
     }
   }
 
+  bool on_one_host(Axis axis) const {
+    return std::ranges::all_of(position_.group(axis), [&](int rank) {
+      return roster_[static_cast<size_t>(rank)].host_key == self().host_key;
+    });
+  }
+
+  bool has_links(Axis axis) const {
+    const bool one_host = on_one_host(axis);
+    if (options_.transport == Transport::Shm && !one_host) {
+      throw CommError("TANDEM_TRANSPORT=shm: the ranks of the {} axis are on several hosts; use auto or tcp",
+                      axis_name(axis));
+    }
+    return options_.transport == Transport::Tcp || (options_.transport == Transport::Auto && !one_host);
+  }
+
+  Group group_of(Axis axis) const {
+    Group group{std::string(axis_name(axis)), position_.index(axis), {}, options_.timeout};
+    for (int rank : position_.group(axis)) group.names.push_back(roster_[static_cast<size_t>(rank)].name());
+    return group;
+  }
+
+  int num_here() const {
+    return static_cast<int>(std::ranges::count(roster_, self().host_key, &Member::host_key));
+  }
+
+  [[noreturn]] static void give_up_on(const std::string& member, const std::string& problem,
+                                      Membership& membership) {
+    if (problem.empty() || !membership.silent_ranks().empty())
+      throw CommError("connecting: {}", membership.end_late(member));
+    throw CommError("connecting: {}", membership.end(fmt::format("{} cannot be reached {}; ranks on several hosts "
+                                                                 "connect to each other at any free port",
+                                                                 member, problem)));
+  }
+
+  // The connections of all axes at once, through one port.
+  void connect_links(const std::vector<Axis>& axes, Communicators& result) {
+    Membership& membership = *result.membership;
+    TcpLinks links(reachable_address(self(), roster_), world_.rank, prefix_, secret_);
+    const auto key = [&](int rank) { return fmt::format("{}links/{}", prefix_, rank); };
+    const auto name_of = [&](int rank) { return roster_[static_cast<size_t>(rank)].name(); };
+    store_->set(key(world_.rank), links.ticket());
+    std::vector<LinkName> names;
+    for (Axis axis : axes) {
+      for (int peer : position_.group(axis)) {
+        if (peer == world_.rank) continue;
+        for (LinkUse use : {LinkUse::Collectives, LinkUse::Messages})
+          names.push_back({std::min(peer, world_.rank), std::max(peer, world_.rank), axis, use});
+      }
+    }
+    std::map<LinkName, Socket> sockets = links.connect(
+        names, {.deadline = deadline_,
+                .ticket_of = [&](int peer) { return get(key(peer), name_of(peer), membership); },
+                .look =
+                    [&] {
+                      if (membership.ended()) throw CommError("connecting: {}", membership.reason());
+                    },
+                .late = [&](int peer, const std::string& problem) {
+                  give_up_on(name_of(peer), problem, membership);
+                }});
+    for (Axis axis : axes) {
+      std::vector<TcpCommunicator::Links> own;
+      for (int peer : position_.group(axis)) {
+        const LinkName name{std::min(peer, world_.rank), std::max(peer, world_.rank), axis,
+                            LinkUse::Collectives};
+        TcpCommunicator::Links& pair = own.emplace_back();
+        if (peer == world_.rank) continue;
+        pair.collectives = std::move(sockets.at(name));
+        pair.messages = std::move(sockets.at({name.server, name.client, axis, LinkUse::Messages}));
+      }
+      result.axes[static_cast<size_t>(axis)] = std::make_unique<TcpCommunicator>(
+          group_of(axis), result.membership, std::move(own), spin_time_us(num_here()));
+    }
+  }
+
   std::unique_ptr<Communicator> make(Axis axis, const std::shared_ptr<Membership>& membership) {
     const std::vector<int> ranks = position_.group(axis);
-    Group group{std::string(axis_name(axis)), position_.index(axis), {}, options_.timeout};
-    bool one_host = true;
-    for (int rank : ranks) {
-      const Member& member = roster_[static_cast<size_t>(rank)];
-      group.names.push_back(member.name());
-      one_host = one_host && member.host_key == self().host_key;
-    }
-    if (options_.transport == Transport::Shm && !one_host) {
-      throw CommError("TANDEM_TRANSPORT=shm: the ranks of the {} axis are on several hosts; use auto or gloo",
-                      group.axis);
-    }
+    Group group = group_of(axis);
     const std::string prefix = fmt::format("{}{}/{}/", prefix_, group.axis, ranks[0]);
-    if (one_host && options_.transport != Transport::Gloo)
+    if (options_.transport != Transport::Gloo)
       return make_shm(std::move(group), prefix, membership);
     if (!device_) device_ = open_gloo_device(reachable_address(self(), roster_));
     return std::make_unique<GlooCommunicator>(std::move(group), membership, device_, *store_, prefix,
@@ -108,7 +182,6 @@ class Connector {
                                          const std::shared_ptr<Membership>& membership) {
     const int size = group.size();
     const int64_t bytes = WindowCommunicator::region_bytes(size);
-    const int num_here = static_cast<int>(std::ranges::count(roster_, self().host_key, &Member::host_key));
     const std::string key = prefix + "shm";
     const auto opened_key = [&](int rank) { return fmt::format("{}opened/{}", prefix, rank); };
     std::shared_ptr<SharedRegion> region;
@@ -123,7 +196,7 @@ class Connector {
       store_->set(opened_key(group.rank), "");
     }
     return std::make_unique<WindowCommunicator>(std::move(group), membership, std::move(region),
-                                                spin_time_us(num_here), "shared memory");
+                                                spin_time_us(num_here()), "shared memory");
   }
 
   const WorldInfo& world_;

@@ -34,8 +34,9 @@ class RanksOnOneHost : public testing::TestWithParam<Kind> {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
 };
 
-INSTANTIATE_TEST_SUITE_P(, RanksOnOneHost, testing::Values(Kind::Shm, Kind::Gloo),
-                         [](const auto& info) { return info.param == Kind::Shm ? "Shm" : "Gloo"; });
+INSTANTIATE_TEST_SUITE_P(, RanksOnOneHost, testing::Values(Kind::Shm, Kind::Tcp, Kind::Gloo), [](const auto& info) {
+                           return info.param == Kind::Shm ? "Shm" : info.param == Kind::Tcp ? "Tcp" : "Gloo";
+                         });
 
 std::string reduce_forever(Communicator& c) {
   std::vector<float> x(50000, 1.0f);

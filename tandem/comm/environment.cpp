@@ -77,6 +77,14 @@ Hosts hosts_of(const WorldInfo& world, bool told) {
   return world.local_world_size == world.world_size ? Hosts::One : Hosts::Several;
 }
 
+Transport transport(const std::string& name) {
+  if (name == "auto") return Transport::Auto;
+  if (name == "shm") return Transport::Shm;
+  if (name == "tcp") return Transport::Tcp;
+  if (name == "gloo") return Transport::Gloo;
+  throw ConfigError("environment variable TANDEM_TRANSPORT: expected auto, shm, tcp or gloo, found '{}'", name);
+}
+
 }  // namespace
 
 WorldInfo read_world() {
@@ -130,13 +138,7 @@ Secret secret_of(const WorldInfo& world) {
 }
 
 ConnectOptions from_environment(ConnectOptions options) {
-  if (const auto text = variable("TANDEM_TRANSPORT")) {
-    if (*text != "auto" && *text != "shm" && *text != "gloo") {
-      throw ConfigError("environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found '{}'",
-                        *text);
-    }
-    options.transport = *text == "shm" ? Transport::Shm : *text == "gloo" ? Transport::Gloo : Transport::Auto;
-  }
+  if (const auto text = variable("TANDEM_TRANSPORT")) options.transport = transport(*text);
   if (const auto text = variable("TANDEM_COMM_TIMEOUT_S")) {
     options.timeout = std::chrono::seconds(number("TANDEM_COMM_TIMEOUT_S", *text, 1));
   }

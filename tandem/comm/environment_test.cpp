@@ -129,7 +129,7 @@ TEST(ReadWorld, NamesTheVariableThatIsMissingOrWrong) {
   EXPECT_EQ(message_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}),
             "environment variable MASTER_PORT: expected a port from 1 to 65535, found 99999");
   EXPECT_EQ(message_of({{"TANDEM_TRANSPORT", "nccl"}}),
-            "environment variable TANDEM_TRANSPORT: expected auto, shm or gloo, found 'nccl'");
+            "environment variable TANDEM_TRANSPORT: expected auto, shm, tcp or gloo, found 'nccl'");
   EXPECT_EQ(message_of({{"TANDEM_COMM_TIMEOUT_S", "0"}}),
             "environment variable TANDEM_COMM_TIMEOUT_S: expected a whole number from 1, found '0'");
 }

@@ -37,13 +37,15 @@ inline MeshShape data_mesh(int size) {
   return shape;
 }
 
-enum class Kind { Threads, Shm, Gloo };
+enum class Kind { Threads, Shm, Tcp, Gloo };
 
 inline ConnectOptions options_for(Kind kind) {
   ConnectOptions options;
   options.timeout = options.connect_timeout = std::chrono::seconds(30);
   options.secret = kTestSecret;
-  options.transport = kind == Kind::Gloo ? Transport::Gloo : Transport::Shm;
+  options.transport = kind == Kind::Gloo  ? Transport::Gloo
+                      : kind == Kind::Tcp ? Transport::Tcp
+                                          : Transport::Shm;
   return options;
 }
 
