@@ -1,7 +1,8 @@
-// Transports in turns, in one run, between processes of this host: collectives and messages from 4 KiB to 64 MiB.
+// Transports in turns, in one run, between processes of this host: collectives and messages from 4 KiB to 64
+// MiB.
 //   transport_bench [ranks] [rounds] [transport,transport]
-// Prints the median microseconds of each on rank 0, and the ratio of the first to the second; then the same of the
-// time that rank 0 had a processor, which others who use the machine disturb less.
+// Prints the median microseconds of each on rank 0, and the ratio of the first to the second; then the same
+// of the time that rank 0 had a processor, which others who use the machine disturb less.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,13 +24,13 @@ struct Named {
   std::string name;
   Transport transport;
 };
-const Named kTransports[] = {{"tcp", Transport::Tcp}, {"gloo", Transport::Gloo}, {"shm", Transport::Shm}};
+const Named kTransports[] = {{"tcp", Transport::Tcp}, {"shm", Transport::Shm}};
 
 const Named& transport_named(const std::string& name) {
   for (const Named& named : kTransports) {
     if (named.name == name) return named;
   }
-  std::fprintf(stderr, "transport_bench: expected tcp, gloo or shm, found '%s'\n", name.c_str());
+  std::fprintf(stderr, "transport_bench: expected tcp or shm, found '%s'\n", name.c_str());
   std::exit(2);
 }
 
@@ -41,7 +42,8 @@ struct Work {
 std::span<std::byte> bytes_of(std::vector<float>& x) { return std::as_writable_bytes(std::span(x)); }
 
 const Work kWork[] = {
-    {"all_gather", [](Communicator& c, auto& whole, auto& part) { c.all_gather(bytes_of(part), bytes_of(whole), "x"); }},
+    {"all_gather",
+     [](Communicator& c, auto& whole, auto& part) { c.all_gather(bytes_of(part), bytes_of(whole), "x"); }},
     {"reduce_scatter",
      [](Communicator& c, auto& whole, auto& part) {
        c.reduce_scatter(bytes_of(whole), DType::F32, bytes_of(part), DType::F32, false, "x");
@@ -123,7 +125,7 @@ void run_rank(int rank, int num_ranks, int rounds, const std::vector<Named>& tra
 int main(int argc, char** argv) {
   using namespace tandem;
   const int num_ranks = argc > 1 ? std::atoi(argv[1]) : 2, rounds = argc > 2 ? std::atoi(argv[2]) : 11;
-  std::string names = argc > 3 ? argv[3] : "tcp,gloo";
+  std::string names = argc > 3 ? argv[3] : "tcp,shm";
   std::vector<Named> transports;
   for (size_t at = 0; at <= names.size();) {
     const size_t comma = std::min(names.find(',', at), names.size());

@@ -66,7 +66,7 @@ class Communicator {
 
   virtual CommCounters counters() const = 0;
   virtual int64_t memory_bytes() const = 0;     // this rank's share of windows and buffers, so far
-  virtual std::string description() const = 0;  // "shared memory", "gloo over tcp", "threads"
+  virtual std::string description() const = 0;  // "shared memory", "tcp", "threads"
 };
 
 }  // namespace tandem

@@ -70,13 +70,12 @@ class EveryCommunicator : public testing::TestWithParam<Case> {
   }
 };
 
-constexpr Case kCases[] = {{Kind::Threads, 2}, {Kind::Threads, 3}, {Kind::Threads, 4},
-                           {Kind::Threads, 5}, {Kind::Shm, 2},     {Kind::Shm, 5},
-                           {Kind::Tcp, 2},     {Kind::Tcp, 3},     {Kind::Tcp, 4},     {Kind::Tcp, 5},     {Kind::Tcp, 8},
-                           {Kind::Gloo, 2},    {Kind::Gloo, 3},    {Kind::Gloo, 5}};
+constexpr Case kCases[] = {{Kind::Threads, 2}, {Kind::Threads, 3}, {Kind::Threads, 4}, {Kind::Threads, 5},
+                           {Kind::Shm, 2},     {Kind::Shm, 5},     {Kind::Tcp, 2},     {Kind::Tcp, 3},
+                           {Kind::Tcp, 4},     {Kind::Tcp, 5},     {Kind::Tcp, 8}};
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  const char* names[] = {"Threads", "Shm", "Tcp", "Gloo"};
+  const char* names[] = {"Threads", "Shm", "Tcp"};
   return names[static_cast<int>(info.param.kind)] + std::to_string(info.param.size);
 }
 
@@ -271,7 +270,8 @@ TEST(Communicator, AThreadThatLeavesEndsTheWaitOfTheOthers) {
   });
 }
 
-// What both ranks say when rank 1 calls something else than rank 0; a rank may also be done before it is told.
+// What both ranks say when rank 1 calls something else than rank 0; a rank may also be done before it is
+// told.
 std::string difference(Kind kind, const std::function<void(Communicator&)>& zero,
                        const std::function<void(Communicator&)>& one) {
   std::vector<std::string> messages(2);
@@ -329,7 +329,7 @@ TEST(Communicator, TellsWhenRanksAreAtDifferentPlaces) {
 TEST(Communicator, EachAxisHasItsOwnRanks) {
   MeshShape shape;
   shape.data = shape.tensor = shape.pipeline = 2;
-  for (const Kind kind : {Kind::Threads, Kind::Shm, Kind::Tcp, Kind::Gloo}) {
+  for (const Kind kind : {Kind::Threads, Kind::Shm, Kind::Tcp}) {
     run_threads(kind, shape, [&](int rank, Communicators& own) {
       const MeshPosition position = MeshPosition::of(shape, rank);
       for (const Axis axis : kAxes) {

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "tandem/base/error.h"
-#include "tandem/comm/gloo_communicator.h"
 #include "tandem/comm/roster.h"
 #include "tandem/comm/store_membership.h"
 #include "tandem/comm/tcp_communicator.h"
@@ -65,7 +64,7 @@ class Connector {
       if (has_links(axis)) {
         over_tcp.push_back(axis);
       } else {
-        result.axes[static_cast<size_t>(axis)] = make(axis, result.membership);
+        result.axes[static_cast<size_t>(axis)] = share_memory(axis, result.membership);
       }
     }
     if (!over_tcp.empty()) connect_links(over_tcp, result);
@@ -122,9 +121,10 @@ class Connector {
                                       Membership& membership) {
     if (problem.empty() || !membership.silent_ranks().empty())
       throw CommError("connecting: {}", membership.end_late(member));
-    throw CommError("connecting: {}", membership.end(fmt::format("{} cannot be reached {}; ranks on several hosts "
-                                                                 "connect to each other at any free port",
-                                                                 member, problem)));
+    throw CommError("connecting: {}",
+                    membership.end(fmt::format("{} cannot be reached {}; ranks on several hosts "
+                                               "connect to each other at any free port",
+                                               member, problem)));
   }
 
   // The connections of all axes at once, through one port.
@@ -149,9 +149,8 @@ class Connector {
                     [&] {
                       if (membership.ended()) throw CommError("connecting: {}", membership.reason());
                     },
-                .late = [&](int peer, const std::string& problem) {
-                  give_up_on(name_of(peer), problem, membership);
-                }});
+                .late = [&](int peer,
+                            const std::string& problem) { give_up_on(name_of(peer), problem, membership); }});
     for (Axis axis : axes) {
       std::vector<TcpCommunicator::Links> own;
       for (int peer : position_.group(axis)) {
@@ -167,20 +166,10 @@ class Connector {
     }
   }
 
-  std::unique_ptr<Communicator> make(Axis axis, const std::shared_ptr<Membership>& membership) {
-    const std::vector<int> ranks = position_.group(axis);
+  std::unique_ptr<Communicator> share_memory(Axis axis, const std::shared_ptr<Membership>& membership) {
     Group group = group_of(axis);
-    const std::string prefix = fmt::format("{}{}/{}/", prefix_, group.axis, ranks[0]);
-    if (options_.transport != Transport::Gloo)
-      return make_shm(std::move(group), prefix, membership);
-    if (!device_) device_ = open_gloo_device(reachable_address(self(), roster_));
-    return std::make_unique<GlooCommunicator>(std::move(group), membership, device_, *store_, prefix,
-                                              remaining());
-  }
-
-  std::unique_ptr<Communicator> make_shm(Group group, const std::string& prefix,
-                                         const std::shared_ptr<Membership>& membership) {
     const int size = group.size();
+    const std::string prefix = fmt::format("{}{}/{}/", prefix_, group.axis, position_.group(axis)[0]);
     const int64_t bytes = WindowCommunicator::region_bytes(size);
     const std::string key = prefix + "shm";
     const auto opened_key = [&](int rank) { return fmt::format("{}opened/{}", prefix, rank); };
@@ -207,7 +196,6 @@ class Connector {
   TcpStore* store_ = nullptr;
   std::string prefix_;
   std::vector<Member> roster_;
-  std::shared_ptr<gloo::transport::Device> device_;  // shared by the communicators of all axes
 };
 
 }  // namespace

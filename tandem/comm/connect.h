@@ -52,12 +52,12 @@ struct Communicators {
   }
 };
 
-enum class Transport { Auto, Shm, Tcp, Gloo };  // Auto: shared memory where a group's ranks share a host, else tcp
+enum class Transport { Auto, Shm, Tcp };  // Auto: shared memory where a group's ranks share a host, else tcp
 
 struct ConnectOptions {
   std::chrono::milliseconds timeout{300000};          // of every collective; TANDEM_COMM_TIMEOUT_S overrides
   std::chrono::milliseconds connect_timeout{120000};  // for all ranks to appear; TANDEM_CONNECT_TIMEOUT_S
-  Transport transport = Transport::Auto;              // TANDEM_TRANSPORT=auto|shm|tcp|gloo overrides
+  Transport transport = Transport::Auto;              // TANDEM_TRANSPORT=auto|shm|tcp overrides
   std::function<void()> while_waiting;                // for others to appear, every now and then; may throw
   std::optional<Secret> secret;                       // what all ranks know; if not given, secret_of(world)
 };

@@ -81,8 +81,11 @@ Transport transport(const std::string& name) {
   if (name == "auto") return Transport::Auto;
   if (name == "shm") return Transport::Shm;
   if (name == "tcp") return Transport::Tcp;
-  if (name == "gloo") return Transport::Gloo;
-  throw ConfigError("environment variable TANDEM_TRANSPORT: expected auto, shm, tcp or gloo, found '{}'", name);
+  if (name == "gloo") {
+    throw ConfigError(
+        "environment variable TANDEM_TRANSPORT: gloo is no longer there; use tcp, which goes the same way");
+  }
+  throw ConfigError("environment variable TANDEM_TRANSPORT: expected auto, shm or tcp, found '{}'", name);
 }
 
 }  // namespace

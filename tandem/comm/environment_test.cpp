@@ -129,7 +129,10 @@ TEST(ReadWorld, NamesTheVariableThatIsMissingOrWrong) {
   EXPECT_EQ(message_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}),
             "environment variable MASTER_PORT: expected a port from 1 to 65535, found 99999");
   EXPECT_EQ(message_of({{"TANDEM_TRANSPORT", "nccl"}}),
-            "environment variable TANDEM_TRANSPORT: expected auto, shm, tcp or gloo, found 'nccl'");
+            "environment variable TANDEM_TRANSPORT: expected auto, shm or tcp, found 'nccl'");
+  EXPECT_EQ(
+      message_of({{"TANDEM_TRANSPORT", "gloo"}}),
+      "environment variable TANDEM_TRANSPORT: gloo is no longer there; use tcp, which goes the same way");
   EXPECT_EQ(message_of({{"TANDEM_COMM_TIMEOUT_S", "0"}}),
             "environment variable TANDEM_COMM_TIMEOUT_S: expected a whole number from 1, found '0'");
 }
@@ -179,9 +182,9 @@ TEST(SecretOfAWorld, IsNeededOnSeveralHosts) {
 }
 
 TEST(FromEnvironment, Overrides) {
-  const Environment environment({{"TANDEM_TRANSPORT", "gloo"}, {"TANDEM_COMM_TIMEOUT_S", "7"}});
+  const Environment environment({{"TANDEM_TRANSPORT", "tcp"}, {"TANDEM_COMM_TIMEOUT_S", "7"}});
   const ConnectOptions options = from_environment({});
-  EXPECT_EQ(options.transport, Transport::Gloo);
+  EXPECT_EQ(options.transport, Transport::Tcp);
   EXPECT_EQ(options.timeout, std::chrono::seconds(7));
 }
 

@@ -28,7 +28,8 @@ void watch(int epoll, int fd, uint32_t key, uint32_t what) {
     throw CommError("tcp: cannot watch a connection: {}", std::strerror(errno));
 }
 
-// Asks without waiting until there is an answer or `spin` is over, then waits. An interruption counts as none.
+// Asks without waiting until there is an answer or `spin` is over, then waits. An interruption counts as
+// none.
 template <typename Ask>
 int ask_then_wait(std::chrono::microseconds spin, milliseconds limit, Ask ask) {
   const auto start = Clock::now();
@@ -48,7 +49,9 @@ LinkEvents::LinkEvents(int spin_us)
   watch(epoll_.fd(), wake_.fd(), kWakeKey, EPOLLIN);
 }
 
-void LinkEvents::add(int fd, uint32_t key) { watch(epoll_.fd(), fd, key, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET); }
+void LinkEvents::add(int fd, uint32_t key) {
+  watch(epoll_.fd(), fd, key, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
 
 bool LinkEvents::wait(milliseconds limit, const std::function<void(uint32_t, bool, bool)>& ready) {
   epoll_event events[kMaxEvents];

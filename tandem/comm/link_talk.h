@@ -1,5 +1,5 @@
-// The first words on a connection between two ranks, on a socket that does not block: who knocks says which link it
-// is to be, then both show that they know the launch's secret.
+// The first words on a connection between two ranks, on a socket that does not block: who knocks says which
+// link it is to be, then both show that they know the launch's secret.
 #pragma once
 
 #include <compare>
@@ -26,7 +26,8 @@ class LinkTalk {
   enum class State { Knocking, Proving, Known, Over };
 
   // `purpose` is what the link is for, to be proved, in words that nobody else can know.
-  static LinkTalk knock(Socket socket, const LinkName& name, const Secret& secret, const std::string& purpose);
+  static LinkTalk knock(Socket socket, const LinkName& name, const Secret& secret,
+                        const std::string& purpose);
   static LinkTalk listen(Socket socket) { return LinkTalk(std::move(socket)); }
   void answer(const Secret& secret, const std::string& purpose);  // to the knock that was heard
 

@@ -72,11 +72,11 @@ class Strangers {
   void visit(int port) {
     for (int i = 0; i < kStrangersAtOnce; ++i) {
       std::string problem;
-      Socket guest =
-          connect_once("127.0.0.1", port, std::chrono::steady_clock::now() + seconds(5), &problem);
+      Socket guest = connect_once("127.0.0.1", port, std::chrono::steady_clock::now() + seconds(5), &problem);
       if (!guest.open()) return;
       const LinkName name{i % kRanks, i % kRanks + 1, Axis::World, LinkUse::Collectives};
-      if (i % 4 == 0) send_all(guest, std::string(static_cast<size_t>(1 + i * 53), static_cast<char>(i * 7)), {});
+      if (i % 4 == 0)
+        send_all(guest, std::string(static_cast<size_t>(1 + i * 53), static_cast<char>(i * 7)), {});
       if (i % 4 == 1) guest = LinkTalk::knock(std::move(guest), name, Secret::random(), "x").take_socket();
       if (i % 4 == 2) send_all(guest, "tandem l", {});
       guests_.push_back(std::move(guest));  // the others are silent
@@ -100,7 +100,8 @@ std::string sum_of_all(Communicator& c) {
 void await_arrivals(int port, int count) {
   TcpStore store("127.0.0.1", port, kTestSecret, Serve::No, seconds(20));
   const Deadline deadline = std::chrono::steady_clock::now() + seconds(20);
-  while (store.try_get("none/0/arrived") != std::to_string(count) && std::chrono::steady_clock::now() < deadline)
+  while (store.try_get("none/0/arrived") != std::to_string(count) &&
+         std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 

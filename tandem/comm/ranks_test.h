@@ -37,15 +37,13 @@ inline MeshShape data_mesh(int size) {
   return shape;
 }
 
-enum class Kind { Threads, Shm, Tcp, Gloo };
+enum class Kind { Threads, Shm, Tcp };
 
 inline ConnectOptions options_for(Kind kind) {
   ConnectOptions options;
   options.timeout = options.connect_timeout = std::chrono::seconds(30);
   options.secret = kTestSecret;
-  options.transport = kind == Kind::Gloo  ? Transport::Gloo
-                      : kind == Kind::Tcp ? Transport::Tcp
-                                          : Transport::Shm;
+  options.transport = kind == Kind::Tcp ? Transport::Tcp : Transport::Shm;
   return options;
 }
 

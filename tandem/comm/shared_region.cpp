@@ -66,7 +66,7 @@ int open_ticket(const std::string& text, int64_t bytes) {
   struct statfs system {};
   if (found.get() < 0 || ::stat(process.c_str(), &owner) != 0) {
     throw CommError(
-        "shared memory: cannot open {}, of a rank on this host: {}; set TANDEM_TRANSPORT=gloo on all ranks "
+        "shared memory: cannot open {}, of a rank on this host: {}; set TANDEM_TRANSPORT=tcp on all ranks "
         "to use the network instead",
         path, std::strerror(errno));
   }

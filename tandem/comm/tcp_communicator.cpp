@@ -175,7 +175,8 @@ void TcpCommunicator::do_reduce_scatter(const Call& call, const std::byte* src, 
       const int64_t at = summed % window, bytes = std::min(come - summed, window - at);
       for (int i = 0; i < size(); ++i)
         pieces[static_cast<size_t>(i)] = i == rank() ? own + summed : stage(i) + at;
-      sum_parts(pieces, src_dtype, dst + summed / src_elem * dst_elem, dst_dtype, bytes / src_elem, accumulate);
+      sum_parts(pieces, src_dtype, dst + summed / src_elem * dst_elem, dst_dtype, bytes / src_elem,
+                accumulate);
       summed += bytes;
     }
     for_each_peer([&](int peer) { with(peer).in.release(summed); });
@@ -225,9 +226,9 @@ void TcpCommunicator::do_barrier(const Call& call) {
 }
 
 void TcpCommunicator::do_send(const Call& call, std::span<const std::byte> data, int peer) {
-  Outgoing message({static_cast<uint8_t>(Operation::Send), sent_[static_cast<size_t>(peer)]++, call.bytes,
-                    call.label},
-                   data.data(), call.bytes);
+  Outgoing message(
+      {static_cast<uint8_t>(Operation::Send), sent_[static_cast<size_t>(peer)]++, call.bytes, call.label},
+      data.data(), call.bytes);
   const int fd = link(peer).messages.fd();
   while (!message.done()) {
     const Progress progress = message.push(fd);

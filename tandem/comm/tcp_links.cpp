@@ -48,7 +48,8 @@ Socket start_connecting(const std::string& host, int port, std::string* problem)
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  if (const int status = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); status != 0) {
+  if (const int status = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+      status != 0) {
     *problem = gai_strerror(status);
     return Socket();
   }
@@ -188,8 +189,9 @@ void TcpLinks::accept_guests() {
     Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.open() && (errno == EMFILE || errno == ENFILE)) {
       if (guests_.empty()) {
-        throw CommError("tcp: too many open files for the connections with {} ranks; raise the limit (ulimit -n)",
-                        missing_.size());
+        throw CommError(
+            "tcp: too many open files for the connections with {} ranks; raise the limit (ulimit -n)",
+            missing_.size());
       }
       guests_.erase(guests_.begin());
       return;
@@ -252,8 +254,8 @@ void TcpLinks::go_on(Visit& visit) {
   if (visit.connecting.open()) {
     if (const int error = error_of(visit.connecting); error != 0) return visit.fail(std::strerror(error));
     send_at_once(visit.connecting.fd());
-    visit.talk.emplace(LinkTalk::knock(std::move(visit.connecting), visit.name, secret_,
-                                       purpose(visit.name, visit.token)));
+    visit.talk.emplace(
+        LinkTalk::knock(std::move(visit.connecting), visit.name, secret_, purpose(visit.name, visit.token)));
   }
   visit.talk->hear();
   if (visit.talk->state() == LinkTalk::State::Over) return visit.fail(visit.talk->problem());
@@ -268,9 +270,9 @@ void TcpLinks::check_time(const Waiting& waiting) const {
   if (missing_.empty() || now < waiting.deadline) return;
   for (const auto& visit : visits_) {
     if (visit->done) continue;
-    waiting.late(visit->name.server,
-                 visit->problem.empty() ? fmt::format("at {} port {}: no answer", visit->host, visit->port)
-                                        : visit->problem);
+    waiting.late(visit->name.server, visit->problem.empty()
+                                         ? fmt::format("at {} port {}: no answer", visit->host, visit->port)
+                                         : visit->problem);
   }
   if (now >= waiting.deadline + kGrace) waiting.late(missing_.begin()->client, "");
 }

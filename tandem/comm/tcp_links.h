@@ -30,7 +30,7 @@ class TcpLinks {
   struct Waiting {
     Deadline deadline;
     std::function<std::string(int peer)> ticket_of;
-    std::function<void()> look;                                       // every now and then; throws to give up
+    std::function<void()> look;                                      // every now and then; throws to give up
     std::function<void(int peer, const std::string& problem)> late;  // the time is over: throws
   };
   // Connects all of these, of which this rank is one end, and closes the port.

@@ -49,16 +49,16 @@ class World {
   }
   std::map<LinkName, Socket> connect(int rank, Deadline deadline) {
     return ranks_[static_cast<size_t>(rank)]->connect(
-        names(rank), {.deadline = deadline,
-                      .ticket_of = [&](int peer) { return ticket(peer); },
-                      .look = [] {},
-                      .late = [](int peer, const std::string& problem) {
-                        throw CommError("rank {} is late {}", peer, problem);
-                      }});
+        names(rank),
+        {.deadline = deadline,
+         .ticket_of = [&](int peer) { return ticket(peer); },
+         .look = [] {},
+         .late = [](int peer,
+                    const std::string& problem) { throw CommError("rank {} is late {}", peer, problem); }});
   }
 
-  // Connects all, says a word on every link, and checks that it comes to the right one. `meanwhile` happens while
-  // rank 0 waits for the others.
+  // Connects all, says a word on every link, and checks that it comes to the right one. `meanwhile` happens
+  // while rank 0 waits for the others.
   void meet(const std::function<void()>& meanwhile = [] {}) {
     const int size = static_cast<int>(ranks_.size());
     std::vector<std::map<LinkName, Socket>> links(ranks_.size());
@@ -232,8 +232,7 @@ TEST(TcpLinks, RefuseAProofThatIsReplayed) {
 TEST(TcpLinks, TellWhichRankDoesNotComeAndWhy) {
   World world(3);
   // Rank 0 listens, but does not answer.
-  EXPECT_EQ(world.error_of(2),
-            fmt::format("rank 0 is late at 127.0.0.1 port {}: no answer", world.port(0)));
+  EXPECT_EQ(world.error_of(2), fmt::format("rank 0 is late at 127.0.0.1 port {}: no answer", world.port(0)));
   EXPECT_EQ(world.error_of(0), "rank 1 is late ");
 }
 

@@ -68,10 +68,11 @@ Incoming::Incoming(std::byte* memory, int64_t bytes, int64_t window)
 
 Progress Incoming::pull(int fd) {
   Pieces pieces;
-  if (received_ < kHeader) pieces.add(reinterpret_cast<std::byte*>(&header_) + received_, kHeader - received_);
+  if (received_ < kHeader)
+    pieces.add(reinterpret_cast<std::byte*>(&header_) + received_, kHeader - received_);
   const int64_t at = bytes() % window_;
-  pieces.add(memory_ + at, std::min({kPullBytes, window_ - at, total_ - kHeader - bytes(),
-                                     released_ + window_ - bytes()}));
+  pieces.add(memory_ + at,
+             std::min({kPullBytes, window_ - at, total_ - kHeader - bytes(), released_ + window_ - bytes()}));
   msghdr message = pieces.message();
   const ssize_t moved = without_interruption([&] { return recvmsg(fd, &message, MSG_DONTWAIT); });
   if (moved < 0) return would_block() ? Progress::Blocked : Progress::Closed;

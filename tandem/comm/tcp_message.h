@@ -53,7 +53,9 @@ class Incoming {
   const MessageHeader& header() const { return header_; }
   int64_t bytes() const { return has_header() ? received_ - kHeader : 0; }  // that have come
   bool has_room() const { return !done() && bytes() < released_ + window_; }
-  void release(int64_t bytes) { released_ = bytes; }  // the first `bytes` of the message are not needed any more
+  void release(int64_t bytes) {
+    released_ = bytes;
+  }  // the first `bytes` of the message are not needed any more
   Progress pull(int fd);
 
  private:

@@ -10,7 +10,6 @@ tests of a file share their nodes, and an etcd at the switch.
 
 import argparse
 import contextlib
-import os
 import pathlib
 import shutil
 import subprocess
@@ -151,9 +150,6 @@ _networks = {}  # by number of nodes
 
 def shared_network(num_nodes):
     """Made for the first test that asks, and closed after the last one of the file."""
-    # Gloo's thread spins while another one of its rank holds a connection's lock. With more ranks than cores that is
-    # often one that it has just preempted; batch threads preempt nobody, which saves two thirds of the time.
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if num_nodes not in _networks:
         try:
             _networks[num_nodes] = Network(num_nodes)

@@ -1,5 +1,5 @@
 // The collectives of one mesh axis through NCCL, enqueued as host_device.cpp runs them on the CPU. The axis's
-// Communicator (shared memory, Gloo, threads) stays the control plane through which the ranks find each
+// Communicator (shared memory, tcp, threads) stays the control plane through which the ranks find each
 // other.
 //
 // A communicator of NCCL runs its commands one after the other, whatever the queue. So that nothing waits for
