@@ -148,6 +148,7 @@ class Connector {
                 .look =
                     [&] {
                       if (membership.ended()) throw CommError("connecting: {}", membership.reason());
+                      if (options_.while_waiting) options_.while_waiting();
                     },
                 .late = [&](int peer,
                             const std::string& problem) { give_up_on(name_of(peer), problem, membership); }});

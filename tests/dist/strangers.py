@@ -210,6 +210,12 @@ class Disturbed(StrangersTest):
         whole = self.undisturbed(content(self.num_rows("disturbed")))
         self.assert_equal_runs(whole, self.directory / "disturbed")
 
+    def test_all_kinds_at_ranks_that_are_connected_by_tcp(self):
+        """Their ports are open for moments; rank_strangers_test.cpp holds them open."""
+        self.environment["TANDEM_TRANSPORT"] = "tcp"
+        visits = self.check(crowd.KINDS, self.launch_one, "start", training())
+        self.assertTrue(all(visits), visits)
+
     def test_all_kinds_at_the_launchers_too(self):
         visits = self.check(crowd.KINDS, self.launch_two, "start", training())
         self.assertTrue(all(visits), visits)
