@@ -134,12 +134,12 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-// Rank 0 looks for all ranks. Others look for themselves, and give it a moment to make room.
+// Each rank looks for its own part: of the others' nobody knows how much is written already. Rank 0 makes
+// room for all of them, for which they give it a moment.
 void CheckpointWriter::await_space(int64_t bytes, const std::string& name) {
   const auto deadline = Clock::now() + kClosingPatience;
   const bool leads = group_.rank == 0;
-  if (leads && group_.world_size > 1) bytes = std::max(bytes, total_bytes_);
-  if (leads) make_room(bytes);
+  if (leads) make_room(group_.world_size > 1 ? std::max(bytes, total_bytes_) : bytes);
   const int64_t needed = bytes + kSpaceBeside;
   int64_t free = free_disk_bytes(folder_);
   for (; free < needed && !leads && Clock::now() < deadline; free = free_disk_bytes(folder_))
