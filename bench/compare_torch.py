@@ -47,7 +47,7 @@ def main():
                                        "--mode", "eager", "--precision", precision, "--threads", threads,
                                        "--steps", str(args.steps), "--warmup", "2"], args.cores))
             median = lambda rows, key: statistics.median(row[key] for row in rows)
-            speed = median(ours, "tokens_per_s")
+            speed = median(ours, "tokens_per_s" if "tokens_per_s" in ours[0] else "samples_per_s")
             torch_speed = median(theirs, "tok_s") if theirs else 0
             ratio = f"{speed / torch_speed:6.2f}" if theirs else "     -"
             print(f"{workload:<10} {precision:<5} {speed:>13.0f} {torch_speed:>12.0f} {ratio}  {median(ours, 'model_gflops'):>8.1f} "

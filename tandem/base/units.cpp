@@ -43,6 +43,8 @@ std::string count_of(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, ending);
 }
 
+std::string format_loss(double loss) { return std::isnan(loss) ? "nan" : fmt::format("{:.4f}", loss); }
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "-";
   if (seconds < 9.995) return fmt::format("{:.2f} s", seconds);

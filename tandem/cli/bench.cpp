@@ -9,6 +9,7 @@
 #include "tandem/cli/command.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/train/device_threads.h"
+#include "tandem/train/run_data.h"
 #include "tandem/train/run_session.h"
 
 namespace tandem::cli {
@@ -121,32 +122,33 @@ ExitCode run_bench(const Bench& bench, const World& world) {
     planned[std::string(arena_name(arena))] = run.session().step().sizes[static_cast<size_t>(i)];
     allocated[std::string(arena_name(arena))] = run.session().allocated_bytes(arena);
   }
-  const nlohmann::json row = {{"workload", config.name},
-                              {"rank", world.at().rank()},
-                              {"world_size", world.size()},
-                              {"strategy", name_of(config.parallel.strategy)},
-                              {"planned_sent", planned_sent(run.session().step(), config.accumulation())},
-                              {"sent", sent},
-                              {"communicator_bytes", communicator_bytes(world)},
-                              {"precision", name_of(config.precision)},
-                              {"threads", threads},
-                              {"isa", bench.backend.description},
-                              {"tokens_per_s", static_cast<double>(targets) / step_s},
-                              {"step_ms", step_s * 1e3},
-                              {"fastest_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
-                              {"model_gflops", flops / step_s / 1e9},
-                              {"peak_gflops", peak / 1e9},
-                              {"fraction_of_peak", peak > 0 ? flops / step_s / peak : 0.0},
-                              {"first_step_s", first_s},
-                              {"start_overhead_s", overhead_s},
-                              {"loss", loss},
-                              {"planned_bytes", total_bytes(run.session().step().sizes)},
-                              {"planned", planned},
-                              {"allocated", allocated},
-                              {"library_bytes", run.session().library_bytes()},
-                              {"idle_rss_bytes", run.idle_rss_bytes()},
-                              {"peak_rss_bytes", peak_rss_bytes()},
-                              {"hardware", hardware_description()}};
+  const nlohmann::json row = {
+      {"workload", config.name},
+      {"rank", world.at().rank()},
+      {"world_size", world.size()},
+      {"strategy", name_of(config.parallel.strategy)},
+      {"planned_sent", planned_sent(run.session().step(), config.accumulation())},
+      {"sent", sent},
+      {"communicator_bytes", communicator_bytes(world)},
+      {"precision", name_of(config.precision)},
+      {"threads", threads},
+      {"isa", bench.backend.description},
+      {std::string(rate_key(unit_of(config.model))), static_cast<double>(targets) / step_s},
+      {"step_ms", step_s * 1e3},
+      {"fastest_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
+      {"model_gflops", flops / step_s / 1e9},
+      {"peak_gflops", peak / 1e9},
+      {"fraction_of_peak", peak > 0 ? flops / step_s / peak : 0.0},
+      {"first_step_s", first_s},
+      {"start_overhead_s", overhead_s},
+      {"loss", loss},
+      {"planned_bytes", total_bytes(run.session().step().sizes)},
+      {"planned", planned},
+      {"allocated", allocated},
+      {"library_bytes", run.session().library_bytes()},
+      {"idle_rss_bytes", run.idle_rss_bytes()},
+      {"peak_rss_bytes", peak_rss_bytes()},
+      {"hardware", hardware_description()}};
   if (bench.flags.json) {
     std::printf("%s\n", row.dump().c_str());
     return ExitCode::Done;
@@ -156,9 +158,8 @@ ExitCode run_bench(const Bench& bench, const World& world) {
       fmt::format("{}: {} {}/s, {:.1f} ms a step (median of {}), {:.1f} of {:.1f} GFLOP/s = {:.3f} of peak, "
                   "start-up {:.2f} s, {}",
                   config.name, format_count(static_cast<double>(targets) / step_s),
-                  config.model.is_language_model() ? "tokens" : "images", step_s * 1e3, seconds.size(),
-                  flops / step_s / 1e9, peak / 1e9, flops / step_s / peak, overhead_s,
-                  memory_text(run.session()))
+                  unit_name(unit_of(config.model)), step_s * 1e3, seconds.size(), flops / step_s / 1e9,
+                  peak / 1e9, flops / step_s / peak, overhead_s, memory_text(run.session()))
           .c_str());
   return ExitCode::Done;
 }

@@ -12,8 +12,8 @@ namespace tandem {
 namespace {
 
 // What a step computed; the rest of a record says how fast, and on what.
-constexpr const char* kComputed[] = {"epoch",      "loss",   "lr",        "grad_norm",
-                                     "loss_scale", "tokens", "eval_loss", "eval_accuracy"};
+constexpr const char* kComputed[] = {"epoch",  "loss",    "lr",        "grad_norm",    "loss_scale",
+                                     "tokens", "samples", "eval_loss", "eval_accuracy"};
 
 using Steps = std::map<int64_t, nlohmann::json>;
 

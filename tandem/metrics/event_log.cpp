@@ -4,6 +4,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
+#include "tandem/base/units.h"
 #include "tandem/metrics/step_record.h"
 
 namespace tandem {
@@ -31,7 +32,7 @@ void EventLog::write(std::string_view type, std::string_view message, const nloh
 
 void EventLog::write(const EvalRecord& eval) {
   nlohmann::json fields = {{"step", eval.step}, {"eval_loss", shortest_double(eval.eval_loss)}};
-  std::string message = fmt::format("step {}: eval loss {:.4f}", eval.step, eval.eval_loss);
+  std::string message = fmt::format("step {}: eval loss {}", eval.step, format_loss(eval.eval_loss));
   if (eval.eval_accuracy) {
     fields["eval_accuracy"] = shortest_double(*eval.eval_accuracy);
     message += fmt::format(", accuracy {:.2f}%", 100 * *eval.eval_accuracy);

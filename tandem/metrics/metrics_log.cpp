@@ -8,7 +8,7 @@
 namespace tandem {
 
 MetricsLog::MetricsLog(const std::filesystem::path& run_dir, Files files, int64_t resume_step)
-    : columns_(files.columns), last_step_(resume_step) {
+    : columns_(files.columns), unit_(files.unit), last_step_(resume_step) {
   const auto keep = [&](const std::filesystem::path& path, const RowFormat& format) {
     if (resume_step == 0) return truncate_lines(path, [](std::string_view) { return false; });
     std::string problem = keep_rows(path, format, resume_step, files.expected);
@@ -23,7 +23,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& run_dir, Files files, int64_
     const auto path = run_dir / "metrics.csv";
     keep(path, csv_format());
     csv_.emplace(path);
-    if (std::filesystem::file_size(path) == 0) csv_->append_line(csv_header(columns_));
+    if (std::filesystem::file_size(path) == 0) csv_->append_line(csv_header(columns_, unit_));
   }
 }
 
@@ -46,13 +46,14 @@ RowFormat MetricsLog::csv_format() {
           .is_header =
               [this](std::string_view line) {
                 for (CsvColumns columns : kBoth) {
-                  if (line != csv_header(columns)) continue;
+                  // That of an image model was once headed like that of text.
+                  if (line != csv_header(columns, unit_) && line != csv_header(columns)) continue;
                   columns_ = columns;
                   known_columns_ = true;
                 }
                 return known_columns_;
               },
-          .header = [this] { return std::string(csv_header(columns_)); }};
+          .header = [this] { return std::string(csv_header(columns_, unit_)); }};
 }
 
 void MetricsLog::write(StepRecord record) {

@@ -18,6 +18,7 @@ class MetricsLog {
     bool jsonl = true;
     bool csv = true;
     CsvColumns columns = CsvColumns::Plain;  // of a new metrics.csv; one that goes on keeps its own
+    Unit unit = Unit::Tokens;                // of its rows
     bool expected = true;                    // to hold all rows up to the step resumed from
   };
 
@@ -40,6 +41,7 @@ class MetricsLog {
   std::optional<AppendFile> jsonl_;
   std::optional<AppendFile> csv_;
   CsvColumns columns_;
+  Unit unit_;
   bool known_columns_ = false;  // they are those of a file that goes on
   std::vector<std::string> problems_;
   int64_t last_step_;

@@ -22,7 +22,7 @@ StepRecord at_step(int64_t step) {
   record.step = step;
   record.loss = 1.0f / static_cast<float>(step);
   record.lr = 1e-3f;
-  record.tokens = step * 2048;
+  record.count = step * 2048;
   record.time = "2026-01-01T00:00:00.000Z";
   if (step % 5 == 0) record.eval_loss = 0.5f;
   return record;

@@ -42,10 +42,12 @@ std::string progress_line(const StepRecord& record, int64_t total_steps, double 
   std::vector<Part> parts = {
       {fmt::format("step {:>{}}/{}", record.step, fmt::formatted_size("{}", total_steps), total_steps), 9},
       {width == kPlainWidth ? "" : bar(fraction, 20), 1},
-      {fmt::format("loss {:.4f}", record.loss), 8},
-      {record.eval_loss ? fmt::format("eval {:.4f}", *record.eval_loss) : "", 4},
+      {"loss " + format_loss(record.loss), 8},
+      {record.eval_loss ? "eval " + format_loss(*record.eval_loss) : "", 4},
       {fmt::format("lr {:.2e}", record.lr), 2},
-      {fmt::format("{:>5} tok/s", format_count(record.tokens_per_s)), 6},
+      {fmt::format("{:>5} {}/s", format_count(record.per_s),
+                   record.unit == Unit::Tokens ? "tok" : unit_name(record.unit)),
+       6},
       {record.mfu > 0 ? fmt::format("MFU {:4.1f}%", 100 * record.mfu) : "", 5},
       {memory > 0 ? format_bytes(memory) : "", 3},
       {fmt::format("{} left", format_duration(seconds_left)), 7}};
@@ -65,8 +67,9 @@ Progress::Progress(int64_t total_steps, Options options)
       options_(options),
       terminal_(options.terminal.value_or(::isatty(::fileno(options.out)) == 1)) {}
 
-Progress::~Progress() {
+void Progress::end_line() {
   if (on_line_) write("\n");
+  on_line_ = false;
 }
 
 // Where nobody reads it any more the run goes on.

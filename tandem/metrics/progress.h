@@ -26,12 +26,13 @@ class Progress {
   };
   Progress(int64_t total_steps, Options options);
   explicit Progress(int64_t total_steps) : Progress(total_steps, Options{}) {}
-  ~Progress();  // leaves the cursor on a line of its own
+  ~Progress() { end_line(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void update(const StepRecord& record);
   void message(std::string_view line);  // a line above the progress line, kept on screen
+  void end_line();                      // what others print next begins a line of its own
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -12,7 +12,7 @@ StepRecord at_step(int64_t step) {
   record.step = step;
   record.loss = 1.5f;
   record.lr = 1e-3f;
-  record.tokens_per_s = 12345;
+  record.per_s = 12345;
   record.mfu = 0.655;
   record.rss_bytes = int64_t{3} << 29;
   record.step_ms = 100;

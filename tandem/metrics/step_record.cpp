@@ -22,8 +22,8 @@ void visit_columns(const StepRecord& record, Visit&& visit) {
   visit("lr", record.lr);
   visit("grad_norm", record.grad_norm);
   visit("loss_scale", record.loss_scale);
-  visit("tokens", record.tokens);
-  visit("tokens_per_s", record.tokens_per_s);
+  visit(record.unit == Unit::Tokens ? "tokens" : "samples", record.count);
+  visit(rate_key(record.unit), record.per_s);
   visit("step_ms", record.step_ms);
   visit("data_wait_ms", record.data_wait_ms);
   visit("rss_bytes", record.rss_bytes);
@@ -58,6 +58,14 @@ std::string json_value(const T& value) {
   }
 }
 
+template <typename T>
+std::string csv_value(const T& value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(value)) return "nan";  // which has no sign that means anything
+  }
+  return fmt::format("{}", value);
+}
+
 std::optional<int64_t> leading_step(std::string_view text, char after) {
   int64_t step = 0;
   const char* end = text.data() + text.size();
@@ -67,6 +75,12 @@ std::optional<int64_t> leading_step(std::string_view text, char after) {
 }
 
 }  // namespace
+
+std::string_view unit_name(Unit unit) {
+  return unit == Unit::Tokens ? "tokens" : unit == Unit::Images ? "images" : "samples";
+}
+
+std::string_view rate_key(Unit unit) { return unit == Unit::Tokens ? "tokens_per_s" : "samples_per_s"; }
 
 std::string jsonl_row(const StepRecord& record) {
   std::string row;
@@ -83,32 +97,42 @@ std::string jsonl_row(const StepRecord& record) {
   return row + "}";
 }
 
+std::string rank_row(const StepRecord& record) {
+  return fmt::format(R"({{"step":{},"step_ms":{},"data_wait_ms":{},"rss_bytes":{},"device_bytes":{}}})",
+                     record.step, record.step_ms, record.data_wait_ms, record.rss_bytes, record.device_bytes);
+}
+
 std::string csv_row(const StepRecord& record, CsvColumns columns) {
   std::string row;
   visit_columns(record, [&]<typename T>(std::string_view name, const T& value) {
     if (!has_column(columns, name)) return;
     if (name != "step") row += ',';
     if constexpr (kOptional<T>) {
-      if (value) row += fmt::format("{}", *value);
+      if (value) row += csv_value(*value);
     } else {
-      row += fmt::format("{}", value);
+      row += csv_value(value);
     }
   });
   return row;
 }
 
-std::string_view csv_header(CsvColumns columns) {
-  const auto names_of = [](CsvColumns some) {
+std::string_view csv_header(CsvColumns columns, Unit unit) {
+  const auto names_of = [](CsvColumns some, Unit counted) {
     std::string names;
-    visit_columns(StepRecord{}, [&](std::string_view name, const auto&) {
+    StepRecord record;
+    record.unit = counted;
+    visit_columns(record, [&](std::string_view name, const auto&) {
       if (!has_column(some, name)) return;
       if (!names.empty()) names += ',';
       names += name;
     });
     return names;
   };
-  static const std::string plain = names_of(CsvColumns::Plain), with_gpu = names_of(CsvColumns::WithGpu);
-  return columns == CsvColumns::WithGpu ? with_gpu : plain;
+  static const std::string tokens[] = {names_of(CsvColumns::Plain, Unit::Tokens),
+                                       names_of(CsvColumns::WithGpu, Unit::Tokens)};
+  static const std::string samples[] = {names_of(CsvColumns::Plain, Unit::Samples),
+                                        names_of(CsvColumns::WithGpu, Unit::Samples)};
+  return (unit == Unit::Tokens ? tokens : samples)[columns == CsvColumns::WithGpu ? 1 : 0];
 }
 
 double shortest_double(float value) { return std::stod(fmt::format("{}", value)); }

@@ -8,6 +8,11 @@
 
 namespace tandem {
 
+// What a run counts: tokens of text, images, or samples of some other kind.
+enum class Unit { Tokens, Images, Samples };
+std::string_view unit_name(Unit unit);  // "tokens"
+std::string_view rate_key(Unit unit);   // "tokens_per_s" of text, else "samples_per_s"
+
 struct StepRecord {
   int64_t step = 0;  // from 1
   int64_t epoch = 0;
@@ -15,8 +20,9 @@ struct StepRecord {
   float lr = 0;
   float grad_norm = 0;
   float loss_scale = 1;
-  int64_t tokens = 0;  // trained on so far, this step included
-  double tokens_per_s = 0;
+  Unit unit = Unit::Tokens;
+  int64_t count = 0;  // of them, trained on so far, this step included: `tokens`, or `samples`
+  double per_s = 0;   // `tokens_per_s`, or `samples_per_s`
   double step_ms = 0;
   double data_wait_ms = 0;
   int64_t rss_bytes = 0;
@@ -38,7 +44,10 @@ std::string jsonl_row(const StepRecord& record);
 // The columns of a CSV file are the same in all its rows; those of a GPU are in the files of runs on one.
 enum class CsvColumns { Plain, WithGpu };
 std::string csv_row(const StepRecord& record, CsvColumns columns = CsvColumns::Plain);
-std::string_view csv_header(CsvColumns columns = CsvColumns::Plain);
+std::string_view csv_header(CsvColumns columns = CsvColumns::Plain, Unit unit = Unit::Tokens);
+
+// What differs between the ranks of a step: times and memory. For logs/rank-<n>.jsonl.
+std::string rank_row(const StepRecord& record);
 
 // The double that a float's shortest digits stand for: JSON then shows 0.1f as 0.1, and gives back 0.1f.
 double shortest_double(float value);

@@ -30,17 +30,28 @@ int64_t total(const std::vector<std::pair<std::string, int64_t>>& parts) {
   return bytes;
 }
 
+// The data axis's strategy, and the other axes where there are any: "fsdp x tensor 2 x pipeline 2".
+std::string axes_text(const Summary& summary) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : " x ") + part; };
+  if (summary.mesh.data > 1 || summary.mesh.world() == 1) add(summary.strategy);
+  if (summary.mesh.tensor > 1) add(fmt::format("tensor {}", summary.mesh.tensor));
+  if (summary.mesh.pipeline > 1) add(fmt::format("pipeline {}", summary.mesh.pipeline));
+  return text;
+}
+
 }  // namespace
 
 void write_summary(const std::filesystem::path& run_dir, const Summary& summary) {
   Json object;  // numbers that are not finite become null
   object["steps"] = summary.steps;
+  object["steps_this_start"] = summary.steps_this_start;
   object["final_loss"] = number(summary.final_loss);
   put(object, "eval_loss", summary.eval_loss);
   put(object, "eval_accuracy", summary.eval_accuracy);
   put(object, "loss_floor", summary.loss_floor);
   put(object, "best_accuracy", summary.best_accuracy);
-  object["tokens_per_s"] = number(summary.tokens_per_s);
+  object[std::string(rate_key(summary.unit))] = number(summary.per_s);
   put(object, "mfu", summary.mfu);
   object["peak_rss_bytes"] = summary.peak_rss_bytes;
   object["peak_device_bytes"] = summary.peak_device_bytes;
@@ -50,6 +61,8 @@ void write_summary(const std::filesystem::path& run_dir, const Summary& summary)
   object["wall_s"] = number(summary.wall_s);
   object["first_step_s"] = number(summary.first_step_s);
   object["world_size"] = summary.world_size;
+  object["mesh"] = {
+      {"data", summary.mesh.data}, {"tensor", summary.mesh.tensor}, {"pipeline", summary.mesh.pipeline}};
   object["strategy"] = summary.strategy;
   object["precision"] = summary.precision;
   object["hostname"] = summary.hostname.empty() ? hostname() : summary.hostname;
@@ -63,11 +76,16 @@ std::string summary_table(const Summary& summary, const std::filesystem::path& r
   const auto row = [&](std::string_view key, const std::string& value) {
     fmt::format_to(std::back_inserter(table), "  {:<14} {}\n", key, value);
   };
-  row("steps", fmt::format("{} in {} (first after {})", summary.steps, format_duration(summary.wall_s),
-                           format_duration(summary.first_step_s)));
-  row("final loss", fmt::format("{:.4f}", summary.final_loss));
+  std::string steps = fmt::format("{}", summary.steps);
+  if (summary.steps_this_start > 0) {
+    steps = fmt::format("{} in {} (first after {})", summary.steps_this_start,
+                        format_duration(summary.wall_s), format_duration(summary.first_step_s));
+    if (summary.steps > summary.steps_this_start) steps += fmt::format(", {} in total", summary.steps);
+  }
+  row("steps", steps);
+  row("final loss", format_loss(summary.final_loss));
   if (summary.eval_loss) {
-    std::string text = fmt::format("{:.4f}", *summary.eval_loss);
+    std::string text = format_loss(*summary.eval_loss);
     if (summary.loss_floor) {
       text += fmt::format(" (floor {:.4f}, {:+.1f}%)", *summary.loss_floor,
                           100 * (static_cast<double>(*summary.eval_loss) / *summary.loss_floor - 1));
@@ -79,7 +97,7 @@ std::string summary_table(const Summary& summary, const std::filesystem::path& r
     if (summary.best_accuracy) text += fmt::format(" (best possible {:.2f}%)", 100 * *summary.best_accuracy);
     row("eval accuracy", text);
   }
-  row("speed", fmt::format("{} tokens/s", format_count(summary.tokens_per_s)) +
+  row("speed", fmt::format("{} {}/s", format_count(summary.per_s), unit_name(summary.unit)) +
                    (summary.mfu ? fmt::format(", MFU {:.1f}%", 100 * *summary.mfu) : ""));
   row("memory", fmt::format("{} planned, {} resident at most", format_bytes(total(summary.planned_bytes)),
                             format_bytes(summary.peak_rss_bytes)));
@@ -88,7 +106,8 @@ std::string summary_table(const Summary& summary, const std::filesystem::path& r
         fmt::format("{} at most, {} of it for driver and libraries", format_bytes(summary.peak_device_bytes),
                     format_bytes(*summary.library_bytes)));
   }
-  row("setup", fmt::format("{}, {}, world size {}", summary.precision, summary.strategy, summary.world_size));
+  row("setup",
+      fmt::format("{}, {}, world size {}", summary.precision, axes_text(summary), summary.world_size));
   row("hardware", summary.hardware.empty() ? hardware_description() : summary.hardware);
   row("run directory", run_dir.string());
   return table;

@@ -8,16 +8,21 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/base/mesh.h"
+#include "tandem/metrics/step_record.h"
+
 namespace tandem {
 
 struct Summary {
-  int64_t steps = 0;
+  int64_t steps = 0;             // of the whole run
+  int64_t steps_this_start = 0;  // since this process began; the times and speeds below are theirs
   float final_loss = 0;
   std::optional<float> eval_loss;
   std::optional<float> eval_accuracy;
   std::optional<double> loss_floor;     // where the data's true entropy is known
   std::optional<double> best_accuracy;  // where the data's Bayes accuracy is known
-  double tokens_per_s = 0;
+  Unit unit = Unit::Tokens;
+  double per_s = 0;  // of them
   std::optional<double> mfu;
   int64_t peak_rss_bytes = 0;
   int64_t peak_device_bytes = 0;         // of the device's own memory, libraries included
@@ -26,7 +31,8 @@ struct Summary {
   double wall_s = 0;
   double first_step_s = 0;
   int world_size = 1;
-  std::string strategy;
+  std::string strategy;  // of the data axis
+  MeshShape mesh;
   std::string precision;
   std::string hostname;  // this machine's when empty
   std::string hardware;

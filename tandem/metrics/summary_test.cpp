@@ -17,7 +17,8 @@ Summary example() {
   summary.final_loss = 0.71f;
   summary.eval_loss = 0.7f;
   summary.loss_floor = 0.68;
-  summary.tokens_per_s = 12345;
+  summary.steps_this_start = summary.steps;
+  summary.per_s = 12345;
   summary.peak_rss_bytes = 200 << 20;
   summary.planned_bytes = {{"parameters", 100 << 20}, {"activations", 50 << 20}};
   summary.wall_s = 100;

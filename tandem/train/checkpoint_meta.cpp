@@ -19,14 +19,15 @@ CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, cons
   meta.samples = loader.position();
   meta.batch = config.train.batch;
   meta.loss = last.loss;
-  meta.metrics = {{"tokens_per_s", last.tokens_per_s}, {"grad_norm", last.grad_norm}, {"lr", last.lr}};
+  meta.metrics = {
+      {std::string(rate_key(last.unit)), last.per_s}, {"grad_norm", last.grad_norm}, {"lr", last.lr}};
   if (last.eval_loss) meta.metrics["eval_loss"] = *last.eval_loss;
   if (last.eval_accuracy) meta.metrics["eval_accuracy"] = *last.eval_accuracy;
   meta.mesh = mesh;
   meta.config = to_json(config);
   meta.scalars = {{"seed", config.train.seed},
                   {"updates", runner.updates()},
-                  {"tokens", last.tokens},
+                  {"tokens", last.count},
                   {"data", data_fingerprint},
                   {"loss_scaler", runner.scaler().state()}};
   return meta;
@@ -45,8 +46,8 @@ StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& 
   last.step = meta.step;
   last.epoch = meta.epoch;
   last.loss = static_cast<float>(meta.loss);
-  last.tokens = meta.scalars.at("tokens").get<int64_t>();
-  last.tokens_per_s = meta.metrics.value("tokens_per_s", 0.0);
+  last.count = meta.scalars.at("tokens").get<int64_t>();  // of whatever the run counts
+  last.per_s = meta.metrics.value("tokens_per_s", meta.metrics.value("samples_per_s", 0.0));
   last.eval_loss = measured("eval_loss");
   last.eval_accuracy = measured("eval_accuracy");
   return last;

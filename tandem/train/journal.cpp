@@ -1,24 +1,38 @@
 #include "tandem/train/journal.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <string>
 
 #include "tandem/base/clipped.h"
+#include "tandem/train/run_data.h"
 
 namespace tandem {
 
-Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int rank, bool leads)
-    : run_dir_(run_dir), config_(config), log_(run_dir, rank, config.train.steps) {
-  if (leads) events_.emplace(run_dir);
+Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int rank, int num_ranks)
+    : run_dir_(run_dir),
+      config_(config),
+      rank_(rank),
+      num_ranks_(num_ranks),
+      log_(run_dir, rank, config.train.steps) {
+  if (rank == 0) events_.emplace(run_dir);
 }
 
 void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
+  if (num_ranks_ > 1 && config_.log.jsonl) {
+    const auto path = run_dir_ / "logs" / fmt::format("rank-{}.jsonl", rank_);
+    keep_rows(path, {.step_of = jsonl_step, .is_header = {}, .header = {}}, resumed, /*expected=*/false);
+    own_rows_.emplace(path);
+  }
   if (!events_) return;
-  metrics_.emplace(
-      run_dir_,
-      MetricsLog::Files{
-          .jsonl = config_.log.jsonl, .csv = config_.log.csv, .columns = columns, .expected = own_run},
-      resumed);
+  metrics_.emplace(run_dir_,
+                   MetricsLog::Files{.jsonl = config_.log.jsonl,
+                                     .csv = config_.log.csv,
+                                     .columns = columns,
+                                     .unit = unit_of(config_.model),
+                                     .expected = own_run},
+                   resumed);
   for (const std::string& problem : metrics_->problems()) {
     message("warning: " + problem);
     event("damaged_metrics", problem, {{"step", resumed}});
@@ -49,6 +63,7 @@ void Journal::log(std::string_view text) { log_.line(clipped(text)); }
 
 void Journal::step(const StepRecord& record) {
   log_.step(record);
+  if (own_rows_) own_rows_->append_line(rank_row(record));
   if (metrics_) metrics_->write(record);
   if (progress_) progress_->update(record);
 }

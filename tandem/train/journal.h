@@ -17,8 +17,9 @@ namespace tandem {
 
 class Journal {
  public:
-  // The directory must exist. `leads`: of all ranks this one also keeps what there is one of.
-  Journal(const std::filesystem::path& run_dir, const Config& config, int rank, bool leads);
+  // The directory must exist. Of all ranks, rank 0 also keeps what there is one of; of several, each keeps
+  // its own times and memory.
+  Journal(const std::filesystem::path& run_dir, const Config& config, int rank, int num_ranks);
 
   // From here on there are steps: metrics go on behind `resumed`. Rows up to there are expected, and their
   // lack is told, where it is this directory's own run that goes on.
@@ -30,14 +31,19 @@ class Journal {
   void message(std::string_view line);  // to the terminal, and to the log
   void log(std::string_view line);
   void step(const StepRecord& record);
+  void end_progress() {  // before something else is printed
+    if (progress_) progress_->end_line();
+  }
   void sync();  // returns when all metrics are on disk
 
  private:
   std::filesystem::path run_dir_;
   const Config& config_;
+  int rank_, num_ranks_;
   RankLog log_;
   std::optional<EventLog> events_;
   std::optional<MetricsLog> metrics_;
+  std::optional<AppendFile> own_rows_;
   std::optional<Progress> progress_;
 };
 

@@ -1,5 +1,9 @@
 #include "tandem/train/model_state.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -141,6 +145,37 @@ StateViews state_views(const Session& session, std::span<std::byte> memory) {
     if (ordered || !live) used += size;
   });
   return state;
+}
+
+namespace {
+
+// Of fp32 numbers, or of their high halves: the exponent of what is not finite is all ones.
+bool all_below(std::span<const std::byte> bytes, bool halves, float limit) {
+  if (halves) {
+    const std::span values(reinterpret_cast<const uint16_t*>(bytes.data()), bytes.size() / 2);
+    return std::all_of(values.begin(), values.end(), [](uint16_t v) { return (v & 0x7f80) != 0x7f80; });
+  }
+  const std::span values(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
+  return std::all_of(values.begin(), values.end(), [&](float v) { return std::fabs(v) < limit; });
+}
+
+}  // namespace
+
+bool is_finite(Session& session, std::span<const TensorView> views) {
+  constexpr float kRoundsToInfinityInFp16 = 65520;
+  std::vector<float> limits;
+  visit_written(session.step(), [&](const Persistent& buffer, const Piece&) {
+    const bool fp16 = buffer.weights && buffer.weights->type.dtype == DType::F16;
+    limits.push_back(fp16 ? kRoundsToInfinityInFp16 : std::numeric_limits<float>::infinity());
+  });
+  TANDEM_CHECK(limits.size() == views.size());
+  std::atomic<bool> finite = true;
+  session.pool().parallel_for(static_cast<int64_t>(views.size()), [&](int64_t i, int) {
+    const TensorView& view = views[static_cast<size_t>(i)];
+    if (view.dtype != DType::F32 || !finite) return;
+    if (!all_below(view.bytes, view.in_halves(), limits[static_cast<size_t>(i)])) finite = false;
+  });
+  return finite;
 }
 
 int64_t state_staging_bytes(const CompiledStep& step) {

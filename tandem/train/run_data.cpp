@@ -45,6 +45,11 @@ LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at) 
   return options;
 }
 
+Unit unit_of(const ModelConfig& model) {
+  if (model.is_language_model()) return Unit::Tokens;
+  return model.family == Family::Resnet ? Unit::Images : Unit::Samples;
+}
+
 bool keeps_end_apart(const DataConfig& data) {
   std::error_code ignored;  // opening what cannot be looked at tells
   if (!std::filesystem::is_regular_file(data.train, ignored)) return false;

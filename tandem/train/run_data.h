@@ -7,6 +7,7 @@
 #include "tandem/config/config.h"
 #include "tandem/data/dataset.h"
 #include "tandem/data/loader.h"
+#include "tandem/metrics/step_record.h"
 
 namespace tandem {
 
@@ -15,6 +16,8 @@ SampleSpec sample_spec(const ModelConfig& model);  // what a model takes
 // For a rank: its share of every global batch.
 LoaderOptions train_loader_options(const Config& config, const MeshPosition& at = {});
 LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at = {});
+
+Unit unit_of(const ModelConfig& model);  // of what it trains on
 
 // Whether data.train is a text file that data.eval names too: its end is kept for evaluation then.
 bool keeps_end_apart(const DataConfig& data);

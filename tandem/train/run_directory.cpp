@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,22 +40,57 @@ void RunLock::take(const fs::path& directory) {
                     directory.string());
 }
 
+namespace {
+
+bool holds_run(const fs::path& directory) {
+  return is_there(directory / "events.jsonl") || is_there(directory / "plan.json") ||
+         is_there(directory / "checkpoints") || is_there(directory / "logs");
+}
+
+// What this process prints into, or a launcher or a file system has put there before a run begins.
+bool may_be_beside(const fs::path& file) {
+  const std::string name = file.filename().string();
+  struct stat entry {};
+  if (name.starts_with(".") || name == "lost+found" || ::stat(file.c_str(), &entry) != 0) return true;
+  for (int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat own {};
+    if (::fstat(stream, &own) == 0 && own.st_dev == entry.st_dev && own.st_ino == entry.st_ino) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_run_directory(const fs::path& path) {
+  if (!fs::exists(path)) return;
+  if (!fs::is_directory(path))
+    throw ConfigError("{}: is a file; a run needs a directory: name another --run-dir", path.string());
+  if (fs::exists(path / "config.yaml") && !fs::exists(path / "plan.json")) {
+    throw ConfigError(
+        "{}: holds a config.yaml that no run has written, and would overwrite it; name another --run-dir",
+        path.string());
+  }
+  if (holds_run(path)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (may_be_beside(entry.path())) continue;
+    throw ConfigError(
+        "{}: is no run's directory, and holds {}; name another --run-dir, or a new one inside it",
+        path.string(), entry.path().filename().string());
+  }
+}
+
 RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "runs/a/"
 }
 
 RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirectory(std::move(path)) {
   try {
-    if (resume.kind == ResumeFrom::Kind::None && fs::exists(path_) && !fs::is_empty(path_)) {
+    check_run_directory(path_);
+    if (resume.kind == ResumeFrom::Kind::None && holds_run(path_)) {
       int number = 1;
       while (fs::exists(moved_to_ = fs::path(fmt::format("{}.{}", path_.string(), number)))) ++number;
       fs::rename(path_, moved_to_);
       sync_directory(path_.parent_path());
-    }
-    if (fs::exists(path_ / "config.yaml") && !fs::exists(path_ / "plan.json")) {
-      throw ConfigError(
-          "{}: holds a config.yaml that no run has written, and would overwrite it; name another --run-dir",
-          path_.string());
     }
     make_directories(path_);
   } catch (const fs::filesystem_error& error) {

@@ -32,10 +32,13 @@ class RunLock {
   int fd_ = -1;
 };
 
+// Throws ConfigError where a run may not write there: a file, a directory with files and no run, or one with
+// a config.yaml that no run has written. They are somebody's, to be neither moved nor mixed with a run's.
+void check_run_directory(const std::filesystem::path& path);
+
 class RunDirectory {
  public:
   // Starting over (Kind::None) moves an earlier run of that name aside, to <dir>.1, .2, ...: nothing is lost.
-  // A directory with a config.yaml that no run has written is refused: it would be overwritten.
   RunDirectory(std::filesystem::path path, const ResumeFrom& resume);
 
   explicit RunDirectory(std::filesystem::path path);  // one that another rank has made

@@ -22,6 +22,7 @@
 #include "tandem/train/config_changes.h"
 #include "tandem/train/device_figures.h"
 #include "tandem/train/device_threads.h"
+#include "tandem/train/divergence.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/interrupt.h"
 #include "tandem/train/journal.h"
@@ -47,7 +48,8 @@ class Trainer {
         backend_(backend),
         options_(options),
         world_(world),
-        figures_(world.leads() ? DeviceFigures(backend, world.comms()) : DeviceFigures()),
+        figures_(world.leads() ? DeviceFigures(backend, world.comms())
+                               : DeviceFigures()),  // sensors: rank 0's
         run_(config, backend, options.model, world,
              [&interrupt] {
                if (interrupt.signal() != 0) throw Interruption("interrupted");
@@ -58,7 +60,7 @@ class Trainer {
         data_fingerprint_(fingerprint(run_.train_data())),
         restored_(restore_state()),
         directory_(make_directory()),
-        journal_(directory_.path(), config, world.at().rank(), world.leads()) {}
+        journal_(directory_.path(), config, world.at().rank(), world.size()) {}
 
   ExitCode run() {
     journal_.log(fmt::format("rank {} of {} on {}, process {}", world_.at().rank(), world_.size(), hostname(),
@@ -106,10 +108,11 @@ class Trainer {
     if (world_.leads()) std::filesystem::remove(directory_.path() / "summary.json");  // of a shorter run
     // Going back to an older checkpoint makes it the newest: whatever happens next, `latest` is on this
     // branch.
-    if (options_.resume.kind == ResumeFrom::Kind::Path) save(writer, last_, /*may_be_async=*/false);
+    if (options_.resume.kind == ResumeFrom::Kind::Path)
+      save(writer, last_, /*may_be_async=*/false, /*only_finite=*/false);
     if (!world_.all(interrupt_.signal() == 0, "start")) return interrupted(writer, resumed);
 
-    int64_t saved = resumed;
+    divergence_ = Divergence(resumed);
     for (int64_t step = resumed + 1; step <= config_.train.steps; ++step) {
       const StepResult result = timed_step(step);
       StepRecord record = record_of(step, result);
@@ -122,20 +125,20 @@ class Trainer {
         journal_.event("overflow", fmt::format("step {} skipped: gradients were not finite", step),
                        {{"step", step}});
       }
-      check_diverged(result, step, saved, last);
+      check_diverged(result, step, last);
       report_saves(writer);
       // After the last step there is nothing to interrupt. A lone rank sees a signal of this very step;
       // several agree on those that had come when the step's norm was summed.
       const bool stop = !last && (world_.size() > 1 ? result.stop : interrupt_.signal() != 0);
       const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
-      if ((due || stop) && skipped_ == 0) {  // weights after such a step may be beyond help
+      if ((due || stop) && divergence_.lost_steps() == 0) {
         journal_.sync();
-        save(writer, record, !stop);
-        saved = step;
+        const bool only_one = config_.checkpoint.keep == 1;  // which this one pushes out
+        if (!save(writer, record, !stop, only_one || last) && last) throw_diverged(step);
       }
       if (stop) {
         writer.wait_committed();
-        return interrupted(writer, saved);
+        return interrupted(writer, divergence_.saved());
       }
     }
     writer.wait_committed();
@@ -197,7 +200,7 @@ class Trainer {
     if (!restored_.manifest) return 0;
     const Manifest& manifest = *restored_.manifest;
     last_ = restore_meta(manifest.meta, runner_, loader_);
-    tokens_ = last_.tokens;
+    count_ = last_.count;
     const std::vector<ConfigChange> changes = config_changes(manifest.meta, config_);
     for (const std::string& change : changes_of_data(manifest.meta, changes, config_, data_fingerprint_)) {
       journal_.message("warning: " + change);
@@ -267,6 +270,10 @@ class Trainer {
                       "another set as data.eval, all)",
                       config_.data.train, held_out, held_out + run_.train_data().num_samples()));
     }
+    if (config_.threads > num_cores()) {
+      journal_.message(fmt::format("warning: threads is {}, but this machine has {}; threads=0 takes as many",
+                                   config_.threads, count_of(num_cores(), "core")));
+    }
     if (const auto floor = run_.eval_data().loss_floor())
       journal_.message(fmt::format("no model can do better than a loss of {:.4f}", *floor));
     if (config_.precision == Precision::Fp8) {
@@ -298,7 +305,8 @@ class Trainer {
       train_s_ += step_s_;  // the first step warms caches; it does not count for the mean speed
       train_targets_ += result.targets;
     }
-    tokens_ += result.targets;
+    count_ += result.targets;
+    ++num_steps_;
     return result;
   }
 
@@ -310,12 +318,13 @@ class Trainer {
     record.lr = static_cast<float>(learning_rate(config_.train, step));
     record.grad_norm = static_cast<float>(result.grad_norm);
     record.loss_scale = static_cast<float>(result.loss_scale);
-    record.tokens = tokens_;
-    record.tokens_per_s = static_cast<double>(result.targets) / step_s_;
+    record.unit = unit_of(config_.model);
+    record.count = count_;
+    record.per_s = static_cast<double>(result.targets) / step_s_;
     record.step_ms = step_s_ * 1e3;
     record.data_wait_ms = result.data_wait_s * 1e3;
     record.rss_bytes = rss_bytes();
-    if (world_.leads()) figures_.add_to(record, session_, now_s());
+    figures_.add_to(record, session_, now_s());
     if (peak_flops_ > 0) record.mfu = model_flops() / step_s_ / peak_flops_;
     return record;
   }
@@ -331,36 +340,52 @@ class Trainer {
     if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(result.accuracy);
     journal_.event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});
     journal_.message(record.eval_accuracy
-                         ? fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f}", record.step, result.loss,
-                                       result.accuracy)
-                         : fmt::format("step {}: eval loss {:.4f}", record.step, result.loss));
+                         ? fmt::format("step {}: eval loss {}, accuracy {:.4f}", record.step,
+                                       format_loss(result.loss), result.accuracy)
+                         : fmt::format("step {}: eval loss {}", record.step, format_loss(result.loss)));
   }
 
-  void save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async) {
+  // False where it is not saved, because weights are not finite.
+  bool save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async, bool only_finite) {
     const CheckpointMeta meta =
         checkpoint_meta(config_, world_.at().shape, record, runner_, loader_, data_fingerprint_);
     if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
     const StateViews state = state_views(session_, run_.staging());
+    if (only_finite && !world_.all(is_finite(session_, state.views), "weights")) {
+      journal_.message(fmt::format("warning: step {} is not saved, its weights are not finite", record.step));
+      return false;
+    }
     writer.save(meta, state.views, may_be_async ? run_.staging() : std::span<std::byte>{});
+    divergence_.add_save(record.step);
+    return true;
   }
 
-  // fp16 skips a step now and then while its loss scale settles. Where no scaling is left to lower, gradients
-  // that stay infinite mean that training has diverged, and going on would only replace good checkpoints.
-  void check_diverged(const StepResult& result, int64_t step, int64_t saved, bool last) {
-    constexpr int64_t kPatience = 10;
-    skipped_ = result.applied || result.loss_scale > 1 ? 0 : skipped_ + 1;
-    if (skipped_ == 1) {
-      journal_.message(fmt::format("warning: step {} was skipped, its gradients are not finite", step));
+  void check_diverged(const StepResult& result, int64_t step, bool last) {
+    divergence_.add_step(result);
+    const int64_t lost = divergence_.lost_steps();
+    if (lost == 1) {
+      journal_.message(fmt::format("warning: step {} was skipped, its {} not finite", step,
+                                   std::isfinite(result.loss) ? "gradients are" : "loss is"));
     }
-    if (skipped_ == 0 || (skipped_ < kPatience && !last)) return;
-    journal_.event("diverged", fmt::format("{} steps in a row had no finite gradients", skipped_),
-                   {{"step", step}});
-    throw TrainError(
-        "{}: diverged: no finite gradients for {} steps up to step {}; lower train.lr or set train.clip and "
-        "{}",
-        directory_.path().string(), skipped_, step,
-        saved > 0 ? fmt::format("go on from a checkpoint (the last one is of step {})", saved)
-                  : "start again");
+    if (lost >= Divergence::kPatience || (lost > 0 && last)) throw_diverged(step);
+  }
+
+  [[noreturn]] void throw_diverged(int64_t step) {
+    const std::string what = divergence_.lost_steps() == 0
+                                 ? std::string("the last step's weights are not finite")
+                                 : fmt::format("no finite loss or gradients for {} up to step {}",
+                                               count_of(divergence_.lost_steps(), "step"), step);
+    const std::filesystem::path good = directory_.checkpoints() / checkpoint_name(divergence_.good());
+    journal_.event("diverged", what, {{"step", step}, {"good_step", divergence_.good()}});
+    throw TrainError("{}: diverged: {}; lower train.lr or set train.clip, and {}", directory_.path().string(),
+                     what,
+                     divergence_.good() > 0
+                         ? fmt::format("go on from the last good checkpoint with --resume-from-checkpoint {}",
+                                       good.string())
+                     : divergence_.saved() > 0
+                         ? fmt::format("go on from a checkpoint before step {}, which gives no finite loss",
+                                       divergence_.saved())
+                         : std::string("start again"));
   }
 
   // By the thread that writes checkpoints, when one is done: the event's time is the commit's.
@@ -398,14 +423,16 @@ class Trainer {
   void finish() {
     Summary summary;
     summary.steps = last_.step;
+    summary.steps_this_start = num_steps_;
     summary.final_loss = last_.loss;
     summary.eval_loss = last_.eval_loss;
     summary.eval_accuracy = last_.eval_accuracy;
     summary.loss_floor = run_.eval_data().loss_floor();
     summary.best_accuracy = run_.eval_data().best_accuracy();
-    summary.tokens_per_s = train_s_ > 0 ? static_cast<double>(train_targets_) / train_s_ : last_.tokens_per_s;
+    summary.unit = unit_of(config_.model);
+    summary.per_s = train_s_ > 0 ? static_cast<double>(train_targets_) / train_s_ : last_.per_s;
     const double flops_per_target = model_flops() / static_cast<double>(std::max<int64_t>(1, last_targets()));
-    if (peak_flops_ > 0) summary.mfu = summary.tokens_per_s * flops_per_target / peak_flops_;
+    if (peak_flops_ > 0) summary.mfu = summary.per_s * flops_per_target / peak_flops_;
     summary.peak_rss_bytes = peak_rss_bytes();
     figures_.measure(session_);
     summary.peak_device_bytes = figures_.peak_bytes();
@@ -420,9 +447,11 @@ class Trainer {
     summary.first_step_s = first_step_s_;
     summary.world_size = world_.size();
     summary.strategy = std::string(name_of(config_.parallel.strategy));
+    summary.mesh = world_.at().shape;
     summary.precision = std::string(name_of(config_.precision));
     write_summary(directory_.path(), summary);
     journal_.event("end", fmt::format("trained to step {}", last_.step), {{"step", last_.step}});
+    journal_.end_progress();
     std::printf("%s\n", summary_table(summary, directory_.path()).c_str());
     std::fflush(stdout);
     std::clearerr(stdout);  // the run is done, whether somebody reads this or not; summary.json has it
@@ -448,14 +477,16 @@ class Trainer {
 
   std::string changed_;  // keys of the config since the checkpoint; empty where none have
   StepRecord last_;
-  int64_t tokens_ = 0;
+  int64_t count_ = 0;      // tokens or samples trained on
+  int64_t num_steps_ = 0;  // in this process
   double step_s_ = 0, first_step_s_ = 0, train_s_ = 0, peak_flops_ = 0;
   int64_t train_targets_ = 0;
-  int64_t skipped_ = 0;  // steps in a row without finite gradients, where nothing scales the loss
+  Divergence divergence_;
 };
 
-// Before anything is compiled: whether there is a run to go on with, and with this config.
-void check_resume(const Config& config, const TrainOptions& options) {
+// Before anything is compiled: whether there may be a run, or is one to go on with, and with this config.
+void check_start(const Config& config, const TrainOptions& options, const World& world) {
+  if (world.leads()) check_run_directory(options.run_dir);
   switch (options.resume.kind) {
     case ResumeFrom::Kind::None: return;
     case ResumeFrom::Kind::Path: return require_resumable(read_manifest(options.resume.path), config);
@@ -470,7 +501,7 @@ void check_resume(const Config& config, const TrainOptions& options) {
 ExitCode train(const Config& config, const Backend& backend, const TrainOptions& options) {
   const InterruptListener interrupt;  // first: a signal while the step is compiled counts too
   const auto train_in = [&](const World& world) {
-    check_resume(config, options);
+    check_start(config, options, world);
     return Trainer(config, backend, options, world, interrupt).run();
   };
   return run_in_world(config, train_in, [&] {

@@ -110,6 +110,52 @@ class Branches(TandemTest):
         self.assertIn("diverged", result.err.splitlines()[-1])
         self.assertEqual(["step-00000010"], [p.name for p in (run / "checkpoints").glob("step-*")])
 
+    def test_a_run_that_diverges_in_fp16_keeps_its_last_good_checkpoint_and_names_it(self):
+        for keep in (1, 2):
+            content = config(GPT2, precision="fp16", train={"steps": 6}, checkpoint={"every": 1, "keep": keep})
+            run = self.train(content, f"keep-{keep}")
+            path = self.directory / f"keep-{keep}.yaml"
+            result = self.tandem("train", path, "--run-dir", run, "--set", "train.steps=100", "--set", "train.lr=1e9", "--set",
+                                 "train.clip=0", "--set", "train.warmup=0", expect=FAILED)
+            good = run / "checkpoints/step-00000006"
+            self.assertIn(f"--resume-from-checkpoint {good}", result.err.splitlines()[-1])
+            (event,) = read_events(run, "diverged")
+            self.assertEqual(6, event["good_step"])
+            self.tandem("inspect", good, "--verify")
+            self.assertLessEqual(len(list((run / "checkpoints").glob("step-*"))), keep)
+            # The advice works, and steps that were lost are no part of what follows.
+            again = self.tandem("train", path, "--run-dir", run, "--resume-from-checkpoint", good, "--set", "train.steps=8")
+            self.assertIn("resumed from step 6", again.err)
+            self.assertEqual(8, len(read_metrics(run)))
+
+    def test_a_summary_tells_the_steps_of_this_start_and_of_all(self):
+        content = config(GPT2, train={"steps": 4}, checkpoint={"every": 4})
+        path = self.write_config(content, "run.yaml")
+        run = self.directory / "run"
+        first = self.tandem("train", path, "--run-dir", run)
+        self.assertRegex(first.out, r"steps +4 in [^,\n]+\n")
+        second = self.tandem("train", path, "--run-dir", run, "--set", "train.steps=7")
+        self.assertRegex(second.out, r"steps +3 in .*, 7 in total\n")
+        summary = tandem_run.read_summary(run)
+        self.assertEqual((7, 3), (summary["steps"], summary["steps_this_start"]))
+
+    def test_a_folder_of_somebody_elses_files_is_no_run_directory(self):
+        path = self.write_config(config(GPT2, train={"steps": 1}))
+        mine = self.directory / "mine"
+        mine.mkdir()
+        (mine / "thesis.tex").write_text("years of work")
+        for resume in ("latest", "none"):
+            self.refuse(BAD_USAGE, [str(mine), "thesis.tex", "--run-dir"], "train", path, "--run-dir", mine,
+                        "--resume-from-checkpoint", resume)
+        self.refuse(BAD_USAGE, ["is a file"], "train", path, "--run-dir", path)
+        # What the run itself is printing into is not somebody else's.
+        run = self.directory / "logged"
+        run.mkdir()
+        (run / ".keep").touch()
+        with open(run / "out.txt", "w") as out:
+            done = subprocess.run([tandem_run.program(), "train", str(path), "--run-dir", str(run)], stdout=out, stderr=out)
+        self.assertEqual(0, done.returncode, (run / "out.txt").read_text())
+
     def test_two_runs_cannot_share_a_directory(self):
         path = self.write_config(config(GPT2, train={"steps": 100000}))
         run = self.directory / "run"

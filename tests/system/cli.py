@@ -243,6 +243,21 @@ class FromTextToText(TandemTest):
         self.refuse(tandem_run.BAD_DATA, ["note.txt: 75 tokens are too few to keep some apart"], "train", path)
         self.tandem("train", path, "--set", "data.eval=builtin:stories")
 
+    def test_models_of_images_count_images(self):
+        for model, unit in ((tandem_run.RESNET, "images"), (MLP, "samples")):
+            path = self.write_config(config(model, train={"steps": 3}))
+            result = self.tandem("train", path, "--run-dir", unit)
+            self.assertIn(f" {unit}/s", result.err)
+            self.assertIn(f" {unit}/s", result.out)
+            self.assertNotIn("tok", result.out + result.err)
+            rows = tandem_run.read_metrics(self.directory / unit)
+            self.assertEqual(["6", "12", "18"], [row["samples"] for row in rows])
+            self.assertEqual(rows, tandem_run.read_csv_metrics(self.directory / unit))
+            self.assertLess(0, tandem_run.read_summary(self.directory / unit)["samples_per_s"])
+            bench = self.tandem("bench", path, "--steps", 1, "--warmup", 1)
+            self.assertIn(f" {unit}/s", bench.out)
+            self.assertIn("samples_per_s", json.loads(self.tandem("bench", path, "--steps", 1, "--json").out))
+
     def test_a_model_of_images_is_evaluated_by_its_accuracy(self):
         run = self.train(config(MLP, train={"eval_every": 5}), "run")
         result = json.loads(self.tandem("evaluate", run, "--json").out)

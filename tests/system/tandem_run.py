@@ -31,7 +31,7 @@ RESNET_GROUP = {**RESNET, "norm": "group", "groups": 4}
 MLP = {"family": "mlp", "layers": 3, "width": 72, "image_size": 16}
 
 # What two equal runs have in common in each row; speeds and times are their own.
-EQUAL_COLUMNS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "eval_loss", "eval_accuracy")
+EQUAL_COLUMNS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "samples", "eval_loss", "eval_accuracy")
 
 DEADLINE_S = 240  # for one run of the program, on a busy machine: past it, it hangs
 
@@ -168,7 +168,7 @@ def read_metrics(run):
 def read_csv_metrics(run):
     """metrics.csv in the form of read_metrics."""
     with open(run / "metrics.csv", newline="") as file:
-        return [{key: row[key] for key in EQUAL_COLUMNS if row[key]} for row in csv.DictReader(file)]
+        return [{key: row[key] for key in EQUAL_COLUMNS if row.get(key)} for row in csv.DictReader(file)]
 
 
 def read_events(run, kind=None):
