@@ -149,7 +149,7 @@ class Commands(TandemTest):
         path = self.write_config(config(MLP))
         self.assertEqual(1, len(self.tandem("bench", path, "--steps", 2).out.splitlines()))
         row = json.loads(self.tandem("bench", path, "--steps", 2, "--json").out)
-        self.assertLessEqual({"tokens_per_s", "step_ms", "fraction_of_peak", "peak_gflops", "first_step_s", "planned",
+        self.assertLessEqual({"samples_per_s", "step_ms", "fraction_of_peak", "peak_gflops", "first_step_s", "planned",
                               "allocated", "library_bytes", "idle_rss_bytes", "peak_rss_bytes"}, set(row))
 
 
