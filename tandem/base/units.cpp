@@ -22,14 +22,14 @@ size_t scale_down(double& value, double base, double limit, size_t num_units) {
 }  // namespace
 
 std::string format_bytes(int64_t bytes) {
-  static constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  static constexpr std::array<const char*, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto value = static_cast<double>(bytes);
   const size_t unit = scale_down(value, 1024.0, 999.95, kUnits.size());
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 std::string format_count(double count) {
-  static constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "G", "T"};
+  static constexpr std::array<const char*, 7> kUnits = {"", "k", "M", "G", "T", "P", "E"};
   if (!std::isfinite(count)) return "-";
   double value = count;
   const size_t unit = scale_down(value, 1000.0, 999.5, kUnits.size());

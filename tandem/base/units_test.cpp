@@ -28,6 +28,8 @@ TEST(Units, CountsKeepThreeDigits) {
   EXPECT_EQ(format_count(999.7), "1.00k");
   EXPECT_EQ(format_count(12345), "12.3k");
   EXPECT_EQ(format_count(124e6), "124M");
+  EXPECT_EQ(format_count(1.0373444e19), "10.4E");
+  EXPECT_EQ(format_count(2.5e15), "2.50P");
   EXPECT_EQ(format_count(std::numeric_limits<double>::quiet_NaN()), "-");
 }
 
