@@ -55,6 +55,12 @@ std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const Dat
 std::unique_ptr<Dataset> open_dataset(std::string_view name, Split split, const DatasetOptions& options) {
   auto set = name.starts_with(kPrefix) ? open_builtin(name, split, options) : open_path(name, split, options);
   const SampleSpec spec = set->spec();
+  if (options.kind && spec.kind != *options.kind) {
+    const bool tokens = spec.kind == SampleKind::Tokens;
+    throw ConfigError("{}: holds {}, but the model takes {}; use {}", name, tokens ? "text" : "images",
+                      tokens ? "images" : "text",
+                      tokens ? "builtin:shapes" : "builtin:stories or a text file");
+  }
   if (options.max_classes > 0 && spec.num_classes > options.max_classes) {
     const bool tokens = spec.kind == SampleKind::Tokens;
     throw ConfigError("{}: its {} go up to {}, but {} is {}; set it to at least {}", name,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,7 @@ struct DatasetOptions {
   int64_t image_size = 32;  // image sets: pixels a side
   int64_t max_classes =
       0;  // the model's vocabulary or number of labels, which must hold every target; 0 = any
+  std::optional<SampleKind> kind = {};  // what the model takes; any if not given
   std::string tokenizer = "bytes";
   bool keep_end_apart = false;  // a text file is both sets: its end is for evaluation, the rest for training
   bool verify_digests = false;  // read all shards and check them before the first step

@@ -59,6 +59,16 @@ TEST(OpenDataset, RefusesTargetsThatTheModelDoesNotHave) {
             "builtin:shapes: its labels go up to 9, but model.classes is 5; set it to at least 10");
 }
 
+TEST(OpenDataset, RefusesTheOtherKindOfSamples) {
+  EXPECT_EQ(message_of<ConfigError>([] {
+              open_dataset("builtin:stories", Split::Train, {.max_classes = 10, .kind = SampleKind::Images});
+            }),
+            "builtin:stories: holds text, but the model takes images; use builtin:shapes");
+  EXPECT_EQ(message_of<ConfigError>(
+                [] { open_dataset("builtin:shapes", Split::Train, {.kind = SampleKind::Tokens}); }),
+            "builtin:shapes: holds images, but the model takes text; use builtin:stories or a text file");
+}
+
 TEST(OpenDataset, RefusesImagesTooSmallToTellShapesApart) {
   EXPECT_EQ(message_of<ConfigError>([] { open_dataset("builtin:shapes", Split::Train, {.image_size = 8}); }),
             "builtin:shapes: image size 8: expected at least 16");

@@ -9,6 +9,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/data/held_out.h"
+#include "tandem/data/text_file.h"
 #include "tandem/data/token_shard.h"
 #include "tandem/data/tokenizer.h"
 
@@ -108,11 +109,10 @@ class Preparation {
 
   void add(const fs::path& input) {
     const MappedFile file(input);
+    check_text_start(input, file.bytes());
+    if (file.bytes().size() > kCheckedAtOnce)
+      check_text_piece(input, file.bytes().subspan(kCheckedAtOnce), kCheckedAtOnce);
     const std::string_view text = as_text(file);
-    const size_t zero = text.find('\0');
-    if (zero != std::string_view::npos) {
-      throw DataError("{}: byte 0 at offset {}: expected text, found binary", input.string(), zero);
-    }
     const size_t cut = held_out_begin(text, options_.eval_fraction);
     add_document(text.substr(0, cut), train_);
     add_document(text.substr(cut), eval_);

@@ -103,7 +103,10 @@ TEST(Prepare, LeavesNothingBehindWhenItFails) {
   const auto binary = scratch.write("b.txt", std::string("text\0more", 9));
   const std::vector<fs::path> inputs = {good, binary};
   EXPECT_EQ(message_of<DataError>([&] { prepare_text(inputs, scratch.path() / "set", {}); }),
-            binary.string() + ": byte 0 at offset 4: expected text, found binary");
+            binary.string() +
+                ": byte 0 at offset 4: expected text, found binary; name a text file, or remove such "
+                "bytes: tr -d '\\0' < " +
+                binary.string());
   const auto interrupt = [](int64_t, int64_t) { throw std::runtime_error("stop"); };
   EXPECT_THROW(prepare_text(std::span(&good, 1), scratch.path() / "set", {.progress = interrupt}),
                std::runtime_error);

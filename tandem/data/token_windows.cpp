@@ -3,30 +3,34 @@
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/data/text_file.h"
 
 namespace tandem {
 namespace {
 
 class TextFile final : public TokenSource {
  public:
-  explicit TextFile(const std::filesystem::path& file) : file_(file) {}
+  explicit TextFile(const std::filesystem::path& path) : path_(path), file_(path) {
+    check_text_start(path_, file_.bytes());
+  }
   int64_t num_tokens() const override { return static_cast<int64_t>(file_.bytes().size()); }
   int64_t vocab() const override { return 256; }
   void read(int64_t first, int64_t count, int32_t* out) const override {
     const auto from = file_.bytes().subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    if (static_cast<size_t>(first + count) > kCheckedAtOnce)
+      check_text_piece(path_, from, static_cast<size_t>(first));
     std::transform(from.begin(), from.end(), out, [](std::byte b) { return std::to_integer<int32_t>(b); });
   }
 
  private:
+  std::filesystem::path path_;
   MappedFile file_;
 };
 
 }  // namespace
 
 std::unique_ptr<TokenSource> open_text(const std::filesystem::path& file) {
-  auto text = std::make_unique<TextFile>(file);
-  if (text->num_tokens() == 0) throw DataError("{}: file is empty: expected text", file.string());
-  return text;
+  return std::make_unique<TextFile>(file);
 }
 
 TokenWindows::TokenWindows(std::string_view name, std::unique_ptr<TokenSource> source, int64_t context)
