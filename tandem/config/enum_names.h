@@ -39,6 +39,18 @@ constexpr Names names_of(Precision) { return kPrecisionNames; }
 constexpr Names names_of(RecomputeKind) { return kRecomputeNames; }
 constexpr Names names_of(OffloadKind) { return kOffloadNames; }
 
+// Other names that are taken for one of these.
+struct Alias {
+  std::string_view name, ours;
+};
+inline constexpr Alias kStrategyAliases[] = {{"zero3", "fsdp"}};
+using Aliases = std::span<const Alias>;
+template <typename E>
+constexpr Aliases aliases_of(E) {
+  return {};
+}
+constexpr Aliases aliases_of(Strategy) { return kStrategyAliases; }
+
 template <typename E>
 concept NamedEnum = requires(E value) {
   names_of(value);

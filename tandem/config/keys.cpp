@@ -3,12 +3,19 @@
 #include <algorithm>
 
 #include "tandem/base/nearest.h"
+#include "tandem/config/other_names.h"
 
 namespace tandem {
 namespace {
 
 constexpr Limits any() { return {}; }
 constexpr Limits at_least(double min) { return {.min = min, .max = kMaxCount}; }
+// The upper ends are far above anything that was ever trained; they keep products within 64 bits and what
+// compiling takes within bounds.
+constexpr Limits between(double min, double max) { return {.min = min, .max = max}; }
+constexpr double kMillion = 1 << 20;
+constexpr double kMaxBlocks = 2048;
+constexpr double kMaxThreads = 4096;
 constexpr Limits not_negative() { return {.min = 0}; }
 constexpr Limits positive() { return {.min = 0, .above_min = true}; }
 constexpr Limits fraction() { return {.min = 0, .max = 1}; }
@@ -51,39 +58,42 @@ std::vector<Key> make_keys() {
   return {
       KEY(name, any(), "the run's name, and its directory under runs/"),
       KEY(device, any(), "where the step runs"),
-      KEY(threads, at_least(0), "CPU threads a rank; 0 = all cores"),
+      KEY(threads, between(0, kMaxThreads), "CPU threads a rank; 0 = all cores"),
 
       KEY(model.family, any(), "the architecture"),
-      KEY(model.from, any(), "a Hugging Face directory to take the model from"),
-      KEY(model.layers, at_least(1), "blocks; for mlp, hidden layers", has_layers),
-      KEY(model.width, at_least(1), "features between blocks; for resnet, channels of the first stage"),
-      KEY(model.heads, at_least(1), "attention heads; must divide width", kText),
-      KEY(model.kv_heads, at_least(0), "key/value heads; must divide heads; 0 = heads", kLlama),
-      KEY(model.context, at_least(1), "tokens in a sequence", kText),
-      KEY(model.vocab, at_least(2), "tokens in the vocabulary", kText),
-      KEY(model.ffn, at_least(0), "hidden width of the feed-forward part; 0 = derived from width", kText),
+      KEY(model.from, any(), "not yet: a Hugging Face directory to take the model from"),
+      KEY(model.layers, between(1, kMaxBlocks), "blocks; for mlp, hidden layers", has_layers),
+      KEY(model.width, between(1, kMillion),
+          "features between blocks; for resnet, channels of the first stage"),
+      KEY(model.heads, between(1, kMillion / 16), "attention heads; must divide width", kText),
+      KEY(model.kv_heads, between(0, kMillion / 16), "key/value heads; must divide heads; 0 = heads", kLlama),
+      KEY(model.context, between(1, 16 * kMillion), "tokens in a sequence", kText),
+      KEY(model.vocab, between(2, 16 * kMillion), "tokens in the vocabulary", kText),
+      KEY(model.ffn, between(0, 8 * kMillion),
+          "hidden width of the feed-forward part; 0 = derived from width", kText),
       KEY(model.rope_theta, positive(), "base of the rotary position angles", kLlama),
       KEY(model.norm_eps, positive(), "added to the variance in normalisation", has_norm),
       KEY(model.tied, any(), "embedding and output projection share one matrix", kText),
       KEY(model.qkv_bias, any(), "biases on the query, key and value projections", kLlama),
-      KEY(model.image_size, at_least(1), "height and width of an image", kImages),
-      KEY(model.channels, at_least(1), "channels of an image", kImages),
-      KEY(model.classes, at_least(2), "labels to tell apart", kImages),
-      KEY(model.blocks, at_least(1), "residual blocks of each stage; a stage halves the image", kResnet),
+      KEY(model.image_size, between(1, kMillion / 64), "height and width of an image", kImages),
+      KEY(model.channels, between(1, 4096), "channels of an image", kImages),
+      KEY(model.classes, between(2, 16 * kMillion), "labels to tell apart", kImages),
+      KEY(model.blocks, between(1, kMaxBlocks), "residual blocks of each stage; a stage halves the image",
+          kResnet),
       KEY(model.norm, any(),
           "normalisation over a rank's batch, groups of channels, or every rank's batch (sync)", kResnet),
-      KEY(model.groups, at_least(1), "groups of norm: group; must divide width", kResnet),
+      KEY(model.groups, between(1, kMillion), "groups of norm: group; must divide width", kResnet),
 
       KEY(data.train, any(), "training set: builtin:NAME, a text file or prepared shards"),
       KEY(data.eval, any(), "evaluation set"),
-      KEY(data.tokenizer, any(), "how text becomes tokens", kText),
-      KEY(data.workers, at_least(0), "threads that prepare batches"),
-      KEY(data.prefetch, at_least(1), "batches prepared ahead"),
+      KEY(data.tokenizer, any(), "how text becomes tokens: bytes; others not yet", kText),
+      KEY(data.workers, between(0, kMaxThreads), "threads that prepare batches"),
+      KEY(data.prefetch, between(1, kMillion), "batches prepared ahead"),
       KEY(data.eval_samples, at_least(1), "sequences or images in one evaluation"),
 
       KEY(train.steps, at_least(1), "optimizer steps in the run"),
-      KEY(train.batch, at_least(1), "global batch in sequences or images"),
-      KEY(train.micro_batch, at_least(1), "sequences or images a rank takes in one pass"),
+      KEY(train.batch, between(1, 16 * kMillion), "global batch in sequences or images"),
+      KEY(train.micro_batch, between(1, kMillion), "sequences or images a rank takes in one pass"),
       KEY(train.optimizer, any(), "update rule"),
       KEY(train.lr, not_negative(), "peak learning rate"),
       KEY(train.min_lr, fraction(), "where the schedule ends, as a fraction of lr"),
@@ -100,7 +110,7 @@ std::vector<Key> make_keys() {
       KEY(train.loss_scale, positive(), "fp16: where the loss scale starts"),
       KEY(train.loss_scale_window, at_least(1), "fp16: good steps before the loss scale doubles"),
 
-      KEY(parallel.strategy, any(), "how ranks share the work"),
+      KEY(parallel.strategy, any(), "how ranks share the work; zero3 is taken as fsdp"),
       KEY(parallel.data, at_least(1), "ranks on the data axis"),
       KEY(parallel.tensor, at_least(1), "ranks on the tensor axis"),
       KEY(parallel.pipeline, at_least(1), "ranks on the pipeline axis"),
@@ -134,9 +144,9 @@ std::vector<Key> make_keys() {
 
       KEY(log.csv, any(), "write metrics.csv"),
       KEY(log.jsonl, any(), "write metrics.jsonl"),
-      KEY(log.tensorboard, any(), "write TensorBoard event files"),
-      KEY(log.wandb, any(), "write a Weights & Biases offline run"),
-      KEY(log.prometheus, any(), "address that serves /metrics; empty = off"),
+      KEY(log.tensorboard, any(), "not yet: write TensorBoard event files"),
+      KEY(log.wandb, any(), "not yet: write a Weights & Biases offline run"),
+      KEY(log.prometheus, any(), "not yet: address that serves /metrics; empty = off"),
   };
 }
 
@@ -166,21 +176,34 @@ std::string_view first_key_under(std::string_view path) {
 }
 
 std::string_view nearest_key(std::string_view path) {
+  if (const std::string_view ours = key_for_other_name(path); !ours.empty()) return ours;
   std::string_view best;
-  int best_distance = 0;
-  const auto consider = [&](std::string_view candidate, int distance) {
-    if (!best.empty() && distance >= best_distance) return;
+  int best_slip = 0;
+  const auto consider = [&](std::string_view candidate, std::string_view word, std::string_view name,
+                            int extra) {
+    const int distance = slip(word, name);
+    if (!is_likely(word, name, distance) || (!best.empty() && distance + extra >= best_slip)) return;
     best = candidate;
-    best_distance = distance;
+    best_slip = distance + extra;
   };
   for (const Key& key : keys()) {
     const std::string_view section = key.path.substr(0, key.path.find('.'));
-    consider(section, edit_distance(path, section));
-    consider(key.path, edit_distance(path, key.path));
-    // A key under the wrong section or under none: one step further away than a slip of the same size.
-    consider(key.path, edit_distance(last_part(path), last_part(key.path)) + 1);
+    consider(section, path, section, 0);
+    consider(key.path, path, key.path, 0);
   }
+  // A key under the wrong section or under none: one step further away than a slip of the same size.
+  for (const Key& key : keys()) consider(key.path, last_part(path), last_part(key.path), 1);
   return best;
+}
+
+std::vector<std::string_view> keys_named(std::string_view name) {
+  std::vector<std::string_view> found;
+  for (const Key& key : keys()) {
+    if (last_part(key.path) == name || key.path == name) found.push_back(key.path);
+  }
+  if (const std::string_view ours = key_for_other_name(name); found.empty() && !ours.empty())
+    found.push_back(ours);
+  return found;
 }
 
 bool applies(const Key& key, Family family) { return (key.families >> static_cast<unsigned>(family)) & 1u; }

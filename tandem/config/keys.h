@@ -27,8 +27,12 @@ const Key* find_key(std::string_view path);  // nullptr when there is none
 std::string_view first_key_under(std::string_view path);
 inline bool is_section(std::string_view path) { return !first_key_under(path).empty(); }
 
-// The key or section a user probably meant; `steps` finds `train.steps`.
+// The key or section a user probably meant; `steps` finds `train.steps`, `hidden_size` finds `model.width`.
+// Empty where none is likely.
 std::string_view nearest_key(std::string_view path);
+
+// The keys whose last word, or whose name in other programs, is `name`: of a flag `--lr`.
+std::vector<std::string_view> keys_named(std::string_view name);
 
 bool applies(const Key& key, Family family);
 

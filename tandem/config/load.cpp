@@ -1,18 +1,21 @@
 #include "tandem/config/load.h"
 
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <sstream>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/base/nearest.h"
+#include "tandem/base/units.h"
+#include "tandem/base/utf8.h"
 #include "tandem/config/derive.h"
 #include "tandem/config/keys.h"
 #include "tandem/config/supported.h"
 #include "tandem/config/validate.h"
+#include "tandem/config/yaml_shape.h"
 
 namespace tandem {
 namespace {
@@ -23,18 +26,39 @@ std::string join_path(const std::string& prefix, const std::string& name) {
 
 // "config.yaml:12: train" or "--set train": the start of a message before a value has an origin.
 std::string place(const std::string& origin, const std::string& path) {
-  return fmt::format("{}{} {}", origin, origin.starts_with("--") ? "" : ":", path);
+  return fmt::format("{}{} {}", origin, origin.starts_with("--") ? "" : ":", shortened(path));
+}
+
+// From whichever source: YAML was looked at before, but --set and JSON were not.
+void check_size(const std::string& where, const RawValue& raw) {
+  if (raw.items.size() > kMaxListItems)
+    throw ConfigError("{}: expected a list of at most {} items, found {}", where, kMaxListItems,
+                      raw.items.size());
+  for (const std::string& item : raw.items) {
+    if (item.size() > kMaxValueBytes)
+      throw ConfigError("{}: expected at most {} characters, found {}", where, kMaxValueBytes, item.size());
+    if (!is_utf8(item))
+      throw ConfigError("{}: expected UTF-8 text, found {}; rename the file, or write it in UTF-8", where,
+                        in_quotes(item));
+  }
+}
+
+std::string no_such_key(const std::string& path) {
+  const std::string_view meant = nearest_key(path);
+  if (meant.empty()) return "no such key; `tandem explain CONFIG` shows every key";
+  return fmt::format("no such key; did you mean {}?", meant);
 }
 
 void assign(ResolvedConfig& resolved, const std::string& path, const RawValue& raw,
             const std::string& origin) {
+  check_size(place(origin, path), raw);
   const Key* key = find_key(path);
   if (key == nullptr && is_section(path)) {
     throw ConfigError("{}: expected keys under it, such as {}, found a value", place(origin, path),
                       first_key_under(path));
   }
   if (key == nullptr) {
-    throw ConfigError("{}: no such key; did you mean {}?", place(origin, path), nearest_key(path));
+    throw ConfigError("{}: {}", place(origin, path), no_such_key(path));
   }
   if (const Problem problem = key->write(resolved.config, raw, key->limits)) {
     throw ConfigError("{}: {}", place(origin, path), *problem);
@@ -42,41 +66,14 @@ void assign(ResolvedConfig& resolved, const std::string& path, const RawValue& r
   resolved.origins[path] = origin;
 }
 
-// Counts documents and notes where the last one begins.
-class DocumentCounter : public YAML::EventHandler {
- public:
-  int count() const { return count_; }
-  const YAML::Mark& last() const { return last_; }
-
-  void OnDocumentStart(const YAML::Mark& mark) override {
-    ++count_;
-    last_ = mark;
+// Whether a line up to this one begins with a tab, which YAML does not take for indentation.
+bool is_indented_by_tabs(const std::string& text, int last_line) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; number <= last_line && std::getline(lines, line); ++number) {
+    if (line.substr(0, line.find_first_not_of(" \t")).find('\t') != std::string::npos) return true;
   }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
-  }
-  void OnMapEnd() override {}
-
- private:
-  int count_ = 0;
-  YAML::Mark last_;
-};
-
-// The line of what stands behind a text's one document, which YAML::Load ignores: another document, or junk.
-// It asks for no third: from a stray comma on, yaml-cpp has documents without end.
-std::optional<int> line_of_second(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  DocumentCounter documents;
-  while (documents.count() < 2 && parser.HandleNextDocument(documents)) {
-  }
-  return documents.count() < 2 ? std::nullopt : std::optional(documents.last().line + 1);
+  return false;
 }
 
 class YamlReader {
@@ -85,15 +82,15 @@ class YamlReader {
 
   void read_text(const std::string& text) {
     try {
-      if (const auto line = line_of_second(text)) {
-        throw ConfigError(
-            "{}:{}: expected one YAML document, found more behind it; remove it, or split the file", file_,
-            *line);
-      }
+      if (const auto fault = find_yaml_fault(text))
+        throw ConfigError("{}:{}: {}", file_, fault->line, fault->what);
       const YAML::Node document = YAML::Load(text);
       if (!document.IsNull()) read_map(document, "");
     } catch (const YAML::Exception& error) {
-      throw ConfigError("{}:{}: not valid YAML: {}", file_, error.mark.line + 1, error.msg);
+      const int line = error.mark.line + 1;
+      if (is_indented_by_tabs(text, line))
+        throw ConfigError("{}:{}: not valid YAML: indented by a tab; use spaces", file_, line);
+      throw ConfigError("{}:{}: not valid YAML: {}", file_, line, printable(error.msg));
     }
   }
 
@@ -104,8 +101,10 @@ class YamlReader {
       return ConfigError("{}: expected a list such as [2, 2], found {} ({})", where, in_quotes(text), why);
     };
     try {
+      if (const auto fault = find_yaml_fault(text))
+        throw refusal(fault->is_second_document ? "more than a list" : fault->what);
       const YAML::Node list = YAML::Load(text);
-      if (line_of_second(text) || !list.IsSequence()) throw refusal("more than a list");
+      if (!list.IsSequence()) throw refusal("more than a list");
       return to_raw(list, where);
     } catch (const YAML::Exception& error) {
       throw refusal(error.msg);
@@ -119,8 +118,9 @@ class YamlReader {
 
   void read_map(const YAML::Node& node, const std::string& prefix) {
     if (!node.IsMap()) {
-      throw ConfigError("{}: expected `key: value` pairs{}", origin(node),
-                        prefix.empty() ? "" : fmt::format(" under '{}'", prefix));
+      throw ConfigError("{}: expected `key: value` pairs{}{}", origin(node),
+                        prefix.empty() ? "" : fmt::format(" under '{}'", prefix),
+                        node.IsScalar() ? fmt::format(", found {}", in_quotes(node.Scalar())) : "");
     }
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) throw ConfigError("{}: expected the name of a key", origin(entry.first));
@@ -164,8 +164,11 @@ class YamlReader {
 void apply(ResolvedConfig& resolved, const Override& change) {
   const size_t equals = change.assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw ConfigError("{} {}: expected key=value, such as {} train.steps=100", change.source,
-                      change.assignment, change.source);
+    const Key* key = find_key(change.assignment);
+    const std::string example =
+        key == nullptr ? "train.steps=100" : fmt::format("{}={}", key->path, key->read(Config()).dump());
+    throw ConfigError("{} {}: expected key=value, such as {} {}", change.source, shortened(change.assignment),
+                      change.source, example);
   }
   const std::string path = change.assignment.substr(0, equals);
   const RawValue raw =
@@ -199,6 +202,41 @@ void read_json(ResolvedConfig& resolved, const nlohmann::json& json, const std::
   }
 }
 
+ConfigError too_large(const std::string& file, size_t bytes) {
+  return ConfigError("{}: a config has at most {}, found {}; is it another file?", file,
+                     format_bytes(kMaxConfigBytes), format_bytes(static_cast<int64_t>(bytes)));
+}
+
+// Of the configs beside the path and of those in configs/, the one that was probably meant.
+std::string missing_file(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  const fs::path beside = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::vector<std::string> found;
+  for (const fs::path& folder : {beside, fs::path("configs")}) {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      const fs::path& file = entry.path();
+      if (file.extension() == ".yaml" || file.extension() == ".yml")
+        found.push_back((folder == "." ? file.filename() : file).string());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  const std::string stem = path.stem().string();
+  const std::string* best = nullptr;
+  int least = 0;
+  for (const std::string& file : found) {
+    const std::string name = fs::path(file).stem().string();
+    const int distance = slip(stem, name);
+    if (!is_likely(stem, name, distance) || (best != nullptr && distance >= least)) continue;
+    best = &file;
+    least = distance;
+  }
+  std::error_code error;
+  const std::string where = path.is_absolute() ? "" : fmt::format(" in {}", fs::current_path(error).string());
+  if (best != nullptr) return fmt::format("no such file{}; did you mean {}?", where, *best);
+  return fmt::format("no such file{}; expected a YAML config, such as configs/quickstart.yaml", where);
+}
+
 }  // namespace
 
 std::string_view ResolvedConfig::origin(std::string_view key) const {
@@ -208,6 +246,9 @@ std::string_view ResolvedConfig::origin(std::string_view key) const {
 
 ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
                             std::span<const Override> overrides, int num_ranks) {
+  if (yaml.size() > kMaxConfigBytes) throw too_large(file, yaml.size());
+  if (!is_utf8(yaml) || yaml.find('\0') != std::string::npos)
+    throw ConfigError("{}: not a text file in UTF-8: expected a YAML config", file);
   ResolvedConfig resolved;
   YamlReader(resolved, file).read_text(yaml);
   for (const Override& change : overrides) apply(resolved, change);
@@ -225,12 +266,15 @@ ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
 ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides,
                            int num_ranks) {
   if (!is_there(path)) {
-    throw ConfigError("{}: no such file; expected a YAML config, such as configs/quickstart.yaml",
-                      path.string());
+    throw ConfigError("{}: {}", shortened(path.string()), missing_file(path));
   }
   if (std::filesystem::is_directory(path)) {
     throw ConfigError("{}: is a directory; expected a YAML config, such as configs/quickstart.yaml",
                       path.string());
+  }
+  if (std::error_code error; std::filesystem::is_regular_file(path, error)) {
+    const auto bytes = std::filesystem::file_size(path);
+    if (bytes > kMaxConfigBytes) throw too_large(path.string(), bytes);
   }
   return parse_config(read_text(path), path.string(), overrides, num_ranks);
 }

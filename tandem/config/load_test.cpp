@@ -74,8 +74,16 @@ TEST(LoadConfig, RefusesAMissingFileAndADirectory) {
     }
     return "";
   };
-  EXPECT_EQ(message("absent.yaml"),
-            "absent.yaml: no such file; expected a YAML config, such as configs/quickstart.yaml");
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(message("absent.yaml"), "absent.yaml: no such file in " + here +
+                                        "; expected a YAML config, such as configs/quickstart.yaml");
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "tandem-load-test";
+  std::filesystem::create_directories(folder);
+  write_atomically(folder / "my-tiny-model-large.yaml", "");
+  EXPECT_EQ(message((folder / "my-tiny-model.yaml").string()),
+            (folder / "my-tiny-model.yaml").string() + ": no such file; did you mean " +
+                (folder / "my-tiny-model-large.yaml").string() + "?");
+  std::filesystem::remove_all(folder);
   EXPECT_EQ(message("."), ".: is a directory; expected a YAML config, such as configs/quickstart.yaml");
 }
 
@@ -92,7 +100,8 @@ TEST(LoadConfig, RefusesAWrongType) {
             "run.yaml:2: train.steps: expected a whole number of at least 1, found 'many'");
   EXPECT_EQ(rejection("train: {lr: fast}"),
             "run.yaml:1: train.lr: expected a number of at least 0, found 'fast'");
-  EXPECT_EQ(rejection("log: {csv: yes}"), "run.yaml:1: log.csv: expected true or false, found 'yes'");
+  EXPECT_EQ(rejection("log: {csv: yes}"),
+            "run.yaml:1: log.csv: expected true or false, found 'yes'; use true");
   EXPECT_EQ(rejection("name: [a, b]"), "run.yaml:1: name: expected text, found the list [a, b]");
   EXPECT_EQ(rejection("train:\n  steps:"),
             "run.yaml:2: train.steps: expected a whole number of at least 1, found nothing");
@@ -100,7 +109,12 @@ TEST(LoadConfig, RefusesAWrongType) {
             "run.yaml:1: train: expected keys under it, such as train.steps, found a value");
   EXPECT_EQ(rejection("precision: {a: b}"),
             "run.yaml:1: precision: expected one of fp32, bf16, fp16, fp8, found keys below it");
-  EXPECT_EQ(rejection("", {{"log.csv=1"}}), "--set log.csv: expected true or false, found '1'");
+  EXPECT_EQ(rejection("", {{"log.csv=1"}}), "--set log.csv: expected true or false, found '1'; use true");
+  EXPECT_EQ(rejection("", {{"log.csv=off"}}),
+            "--set log.csv: expected true or false, found 'off'; use false");
+  EXPECT_EQ(rejection("log: {csv: False}", {{"log.jsonl=TRUE"}}), "") << "as YAML spells them";
+  EXPECT_EQ(rejection("", {{"train.lr=0,001"}}),
+            "--set train.lr: expected a number of at least 0, found '0,001'; use 0.001");
   EXPECT_EQ(rejection("model: {family: resnet, blocks: [[1], 2]}"),
             "run.yaml:1: model.blocks: expected a plain list, found lists or keys inside it");
 }
@@ -140,7 +154,19 @@ TEST(LoadConfig, GivesTheLineOfInvalidYaml) {
   EXPECT_EQ(message.find('\n'), std::string::npos);
 }
 
+TEST(LoadConfig, SaysThatTabsDoNotIndent) {
+  EXPECT_EQ(rejection("name: a\nmodel:\n\tlayers: 2\n"),
+            "run.yaml:3: not valid YAML: indented by a tab; use spaces");
+}
+
+TEST(LoadConfig, TakesZero3AsFsdp) {
+  const Config config = parse_config("parallel: {strategy: zero3, data: 2}", "run.yaml").config;
+  EXPECT_EQ(config.parallel.strategy, Strategy::Fsdp);
+}
+
 TEST(LoadConfig, RefusesYamlThatIsNoTableOfKeys) {
+  EXPECT_EQ(rejection("train.lr = 3e-4\n"),
+            "run.yaml:1: expected `key: value` pairs, found 'train.lr = 3e-4'");
   EXPECT_EQ(rejection("- a\n- b\n"), "run.yaml:1: expected `key: value` pairs");
   EXPECT_EQ(rejection("[a]: b\n"), "run.yaml:1: expected the name of a key");
   const std::string more = "expected one YAML document, found more behind it; remove it, or split the file";
@@ -153,7 +179,7 @@ TEST(LoadConfig, RefusesYamlThatIsNoTableOfKeys) {
 
 TEST(LoadConfig, RefusesAnOverrideWithoutAValue) {
   EXPECT_EQ(rejection("", {{"train.steps"}}),
-            "--set train.steps: expected key=value, such as --set train.steps=100");
+            "--set train.steps: expected key=value, such as --set train.steps=300");
   EXPECT_EQ(rejection("", {{"=3"}}), "--set =3: expected key=value, such as --set train.steps=100");
   const std::string message = rejection("model: {family: resnet}", {{"model.blocks=[1"}});
   EXPECT_TRUE(message.starts_with("--set model.blocks: expected a list such as [2, 2], found '[1'"))

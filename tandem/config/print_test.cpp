@@ -18,7 +18,8 @@ constexpr const char* kConfigs[] = {
     "bf16",
     "model: {family: resnet, blocks: [1, 3], norm: group, groups: 4}\nmemory: {recompute: every:3, limit: "
     "1.5GiB}",
-    "model: {family: mlp, layers: 2, width: 10}\ndata: {train: 'a b: #c.txt', eval: '~'}",
+    "model: {family: mlp, layers: 2, width: 10}",
+    "model: {layers: 2}\ndata: {train: 'a b: #c.txt', eval: '~'}",
     "data: {train: '-x', eval: 'C:'}\nlog: {csv: false}\ncheckpoint: {async: false}",
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tandem/config/keys.h"
 #include "tandem/config/rejection.h"
 
 namespace tandem {
@@ -21,6 +22,17 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
   EXPECT_EQ(rejection("log: {tensorboard: true}"), "run.yaml:1: log.tensorboard: " + sinks);
   EXPECT_EQ(rejection("log: {wandb: true}"), "run.yaml:1: log.wandb: " + sinks);
   EXPECT_EQ(rejection("", {{"log.prometheus=:9090"}}), "--set log.prometheus: " + sinks);
+}
+
+// What `explain` and docs/config.md say of a key.
+TEST(CheckSupported, KeysThatAreRefusedSayNotYet) {
+  for (const Key& key : keys()) {
+    const bool not_yet = key.doc.find("not yet") != std::string_view::npos;
+    const std::string path(key.path);
+    std::string message;
+    for (const std::string value : {"true", "somewhere"}) message += rejection("", {{path + "=" + value}});
+    EXPECT_EQ(not_yet, message.find("this version") != std::string::npos) << path << ": " << message;
+  }
 }
 
 TEST(CheckSupported, AcceptsWhatThisVersionHas) {

@@ -8,7 +8,9 @@
 #include "tandem/config/enum_names.h"
 #include "tandem/config/keys.h"
 #include "tandem/config/place.h"
+#include "tandem/config/validate_data.h"
 #include "tandem/config/validate_parallel.h"
+#include "tandem/config/validate_size.h"
 
 namespace tandem {
 namespace {
@@ -63,23 +65,6 @@ void check_images(const ResolvedConfig& resolved) {
   }
 }
 
-void check_data(const ResolvedConfig& resolved) {
-  const ModelConfig& model = resolved.config.model;
-  const DataConfig& data = resolved.config.data;
-  if (model.is_language_model() && data.tokenizer == "bytes" && model.vocab < 256) {
-    throw ConfigError("{}: the bytes tokenizer needs model.vocab of at least 256, found {}",
-                      place_of_first(resolved, {"model.vocab", "data.tokenizer"}), model.vocab);
-  }
-  const std::string_view wrong = model.is_language_model() ? "builtin:shapes" : "builtin:stories";
-  const std::string_view right = model.is_language_model() ? "builtin:stories" : "builtin:shapes";
-  for (const auto& [key, value] : {std::pair{"data.train", data.train}, std::pair{"data.eval", data.eval}}) {
-    if (value != wrong) continue;
-    throw ConfigError("{}: {} = {} does not suit model.family {}; use {}",
-                      place_of_first(resolved, {key, "model.family"}), key, wrong, name_of(model.family),
-                      right);
-  }
-}
-
 void check_batch(const ResolvedConfig& resolved) {
   const TrainConfig& train = resolved.config.train;
   const int64_t data = resolved.config.parallel.data;
@@ -97,8 +82,8 @@ void check_name(const ResolvedConfig& resolved) {
   const std::string& name = resolved.config.name;
   const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; };
   if (!name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), allowed)) return;
-  throw ConfigError("{}: expected letters, digits, '.', '_' and '-' (it names a directory), found '{}'",
-                    place_of(resolved, "name"), name);
+  throw ConfigError("{}: expected letters, digits, '.', '_' and '-' (it names a directory), found {}",
+                    place_of(resolved, "name"), in_quotes(name));
 }
 
 }  // namespace
@@ -108,9 +93,10 @@ void validate(const ResolvedConfig& resolved) {
   check_keys_of_family(resolved);
   check_heads(resolved);
   check_images(resolved);
-  check_data(resolved);
+  validate_data(resolved);
   check_batch(resolved);
   validate_parallel(resolved);
+  validate_size(resolved);
 }
 
 }  // namespace tandem

@@ -67,15 +67,6 @@ TEST(Validate, ChecksGroupsAndStagesOfResnet) {
       "images");
 }
 
-TEST(Validate, MatchesDataToTheModel) {
-  EXPECT_EQ(rejection("data: {train: builtin:shapes}"),
-            "run.yaml:1: data.train = builtin:shapes does not suit model.family gpt2; use builtin:stories");
-  EXPECT_EQ(rejection("model: {family: mlp}\ndata: {eval: builtin:stories}"),
-            "run.yaml:2: data.eval = builtin:stories does not suit model.family mlp; use builtin:shapes");
-  EXPECT_EQ(rejection("model: {vocab: 100}"),
-            "run.yaml:1: the bytes tokenizer needs model.vocab of at least 256, found 100");
-}
-
 TEST(Validate, RefusesANameThatIsNoDirectory) {
   const std::string expected = "expected letters, digits, '.', '_' and '-' (it names a directory), found ";
   EXPECT_EQ(rejection("name: a/b"), "run.yaml:1: name: " + expected + "'a/b'");

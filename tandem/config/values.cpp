@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
 #include "tandem/base/nearest.h"
+#include "tandem/base/utf8.h"
+#include "tandem/config/other_names.h"
 
 namespace tandem {
 namespace {
@@ -41,15 +45,9 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return real ? to_integer(*real) : std::nullopt;
 }
 
-std::string on_one_line(std::string_view text) {
-  std::string line;
-  for (char c : text) line += c == '\n' ? "\\n" : std::string(1, c);
-  return line;
-}
-
 std::string describe(const RawValue& raw) {
   if (raw.is_list)
-    return fmt::format("the list [{}]", on_one_line(fmt::format("{}", fmt::join(raw.items, ", "))));
+    return fmt::format("the list [{}]", shortened(fmt::format("{}", fmt::join(raw.items, ", "))));
   return raw.items.empty() ? "nothing" : in_quotes(raw.items.front());
 }
 
@@ -87,13 +85,47 @@ std::optional<size_t> index_of(Names names, std::string_view word) {
 }
 
 std::string unknown_name(Names names, std::string_view word) {
-  return fmt::format("expected {}, found {}; did you mean {}?", expects_name(names, false), in_quotes(word),
-                     nearest(word, names));
+  const std::string_view other = value_for_other_name(word);
+  const std::optional<std::string_view> meant = index_of(names, other) ? other : likely(word, names);
+  return fmt::format("expected {}, found {}{}", expects_name(names, false), in_quotes(word),
+                     meant ? fmt::format("; did you mean {}?", *meant) : "");
+}
+
+// true and false as YAML spells them; `other` are the words that people write for them elsewhere.
+struct BoolNames {
+  bool value;
+  std::array<std::string_view, 3> names;
+  std::array<std::string_view, 5> other;
+};
+constexpr BoolNames kBools[] = {{true, {"true", "True", "TRUE"}, {"yes", "on", "1", "y", "t"}},
+                                {false, {"false", "False", "FALSE"}, {"no", "off", "0", "n", "f"}}};
+
+std::string lower(std::string_view text) {
+  std::string out(text.substr(0, 16));
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+// "; use 0.001" for '0,001'.
+std::string decimal_comma_hint(const std::string& text) {
+  std::string with_point = text;
+  const size_t comma = with_point.find(',');
+  if (comma == std::string::npos) return "";
+  with_point[comma] = '.';
+  return parse_real(with_point) ? fmt::format("; use {}", shortened(with_point)) : "";
 }
 
 }  // namespace
 
-std::string in_quotes(std::string_view text) { return fmt::format("'{}'", on_one_line(text)); }
+std::string shortened(std::string_view text) {
+  constexpr size_t kShown = 160;
+  if (text.size() <= kShown) return printable(text);
+  size_t end = kShown;  // not in the middle of a character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return fmt::format("{}... ({} bytes)", printable(text.substr(0, end)), text.size());
+}
+
+std::string in_quotes(std::string_view text) { return fmt::format("'{}'", shortened(text)); }
 
 std::optional<int64_t> parse_size(std::string_view text) {
   struct Unit {
@@ -168,7 +200,8 @@ Problem decode(const RawValue& raw, const Limits& limits, int64_t& out) {
 Problem decode(const RawValue& raw, const Limits& limits, double& out) {
   const std::string* text = scalar(raw);
   const std::optional<double> value = text ? parse_real(*text) : std::nullopt;
-  if (!value || !within(limits, *value)) return mismatch(expects(limits, out), raw);
+  if (!value || !within(limits, *value))
+    return mismatch(expects(limits, out), raw) + (text ? decimal_comma_hint(*text) : "");
   const auto narrow = static_cast<float>(*value);
   if (limits.in_fp32 && (!std::isfinite(narrow) || !within(limits, narrow)))
     return mismatch(fmt::format("a finite number{} in fp32", range_text(limits)), raw);
@@ -178,9 +211,17 @@ Problem decode(const RawValue& raw, const Limits& limits, double& out) {
 
 Problem decode(const RawValue& raw, const Limits& limits, bool& out) {
   const std::string* text = scalar(raw);
-  if (!text || (*text != "true" && *text != "false")) return mismatch(expects(limits, out), raw);
-  out = *text == "true";
-  return {};
+  if (!text) return mismatch(expects(limits, out), raw);
+  for (const BoolNames& known : kBools) {
+    if (std::find(known.names.begin(), known.names.end(), *text) == known.names.end()) continue;
+    out = known.value;
+    return {};
+  }
+  for (const BoolNames& known : kBools) {
+    if (std::find(known.other.begin(), known.other.end(), lower(*text)) != known.other.end())
+      return mismatch(expects(limits, out), raw) + fmt::format("; use {}", known.names.front());
+  }
+  return mismatch(expects(limits, out), raw);
 }
 
 Problem decode(const RawValue& raw, const Limits& limits, std::string& out) {
@@ -210,10 +251,13 @@ Problem decode(const RawValue& raw, const Limits& limits, Recompute& out) {
   return {};
 }
 
-Problem decode_name(const RawValue& raw, Names names, size_t& out) {
+Problem decode_name(const RawValue& raw, Names names, Aliases aliases, size_t& out) {
   const std::string* text = scalar(raw);
   if (!text) return mismatch(expects_name(names, false), raw);
-  const std::optional<size_t> index = index_of(names, *text);
+  std::optional<size_t> index = index_of(names, *text);
+  for (const Alias& alias : aliases) {
+    if (alias.name == *text) index = index_of(names, alias.ours);
+  }
   if (!index) return unknown_name(names, *text);
   out = *index;
   return {};

@@ -35,8 +35,9 @@ std::optional<int64_t> parse_size(std::string_view text);  // "512MiB", "2GB", "
 std::optional<Recompute> parse_recompute(std::string_view text);
 std::string to_string(const Recompute& recompute);
 
-// 'text', on one line: an error message is one.
-std::string in_quotes(std::string_view text);
+// Text for a message, which is one line: a long one is cut short, and odd bytes are spelled.
+std::string shortened(std::string_view text);
+std::string in_quotes(std::string_view text);  // 'text', likewise
 
 using Problem = std::optional<std::string>;
 
@@ -62,13 +63,13 @@ inline nlohmann::json encode(const std::vector<int64_t>& value) { return value; 
 inline nlohmann::json encode(const Recompute& value) { return to_string(value); }
 
 // Enums and lists of enums, through their names.
-Problem decode_name(const RawValue& raw, Names names, size_t& out);
+Problem decode_name(const RawValue& raw, Names names, Aliases aliases, size_t& out);
 Problem decode_names(const RawValue& raw, Names names, std::vector<size_t>& out);
 
 template <NamedEnum E>
 Problem decode(const RawValue& raw, const Limits&, E& out) {
   size_t index = 0;
-  Problem problem = decode_name(raw, names_of(out), index);
+  Problem problem = decode_name(raw, names_of(out), aliases_of(out), index);
   if (!problem) out = static_cast<E>(index);
   return problem;
 }
