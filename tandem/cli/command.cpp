@@ -40,7 +40,7 @@ void ConfigFlags::add_to(CLI::App& command) {
                   fmt::format("the run's YAML file; `{} explain CONFIG` shows every key", program))
       ->required();
   add_sets_to(command, sets, "change one key: --set train.lr=3e-4 (may be repeated)");
-  command.add_option("--device", device, "auto, cpu or cuda")->type_name("NAME");
+  command.add_option("--device", device, "auto, cpu or cuda; the config's if not given")->type_name("NAME");
 }
 
 ResolvedConfig ConfigFlags::load() const {

@@ -4,38 +4,21 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <new>
+#include <span>
+#include <system_error>
 
 #include "tandem/base/clipped.h"
 #include "tandem/base/file.h"
-#include "tandem/base/nearest.h"
 #include "tandem/base/standard_streams.h"
 #include "tandem/cli/command.h"
+#include "tandem/cli/unexpected.h"
 #include "tandem/comm/launch_notes.h"
 #include "tandem/kernels/cpu/cpu_features.h"
 #include "tandem/kernels/cuda/devices.h"
 
 namespace tandem::cli {
 namespace {
-
-// "unexpected --stpes; did you mean --steps?"
-std::string explain_extra(const CLI::App& app, const std::string& word) {
-  const CLI::App* command = &app;
-  for (const CLI::App* chosen : app.get_subcommands()) command = chosen;
-  std::vector<std::string> names;
-  if (word.starts_with("-")) {
-    for (const CLI::Option* option : command->get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    }
-  } else if (command == &app) {
-    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-      names.push_back(sub->get_name());
-  }
-  const std::string where = command == &app ? app.get_name() : app.get_name() + " " + command->get_name();
-  if (names.empty()) return fmt::format("{}: unexpected '{}'; see {} --help", where, word, where);
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  return fmt::format("{}: unexpected '{}', did you mean '{}'? See {} --help", where, word,
-                     nearest(word, views), where);
-}
 
 std::string version() {
   std::string cuda = "cuda not built";
@@ -86,7 +69,8 @@ int run(int argc, char** argv, const BuildModel& model) {
     app.parse(take_program(argc, argv, action), argv);
   } catch (const CLI::ExtrasError&) {
     std::vector<std::string> extra = app.remaining(true);
-    return usage_error(explain_extra(app, extra.empty() ? "" : extra.front()));
+    return usage_error(explain_unexpected(app, extra.empty() ? "" : extra.front(),
+                                          std::span(argv, static_cast<size_t>(argc))));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return usage_error(error.what());
@@ -110,6 +94,18 @@ int run_to_an_exit_code(int argc, char** argv, const BuildModel& model) {
     return static_cast<int>(error.exit_code());
   } catch (const std::filesystem::filesystem_error& error) {
     std::fprintf(stderr, "tandem: error: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
+    return static_cast<int>(ExitCode::Failed);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(
+        stderr,
+        "tandem: error: memory: the system has no more to give; `tandem plan` shows what a config needs: use "
+        "a smaller one, or end other programs\n");
+    return static_cast<int>(ExitCode::DoesNotFit);
+  } catch (const std::system_error& error) {
+    const bool of_threads = error.code() == std::errc::resource_unavailable_try_again;
+    std::fprintf(stderr, "tandem: error: %s: %s%s\n", of_threads ? "threads: cannot start another" : "system",
+                 error.code().message().c_str(),
+                 of_threads ? "; set threads and data.workers lower, or raise the limit (ulimit -u)" : "");
     return static_cast<int>(ExitCode::Failed);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tandem: %s (this is a bug; please report it)\n", error.what());

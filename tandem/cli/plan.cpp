@@ -1,10 +1,13 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tandem/base/nearest.h"
 #include "tandem/base/units.h"
@@ -122,26 +125,47 @@ bool looks_like(const CompiledStep& a, const CompiledStep& b) {
   return true;
 }
 
-nlohmann::json ranks_json(const Config& config, const std::vector<CompiledStep>& ranks) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const CompiledStep& step : ranks) {
-    nlohmann::json planned, sent = nlohmann::json::object();
-    for (int i = 0; i < kNumArenas; ++i)
-      planned[std::string(arena_name(static_cast<Arena>(i)))] = step.sizes[static_cast<size_t>(i)];
-    for (Axis axis : kAxes) {
-      if (step.position.size(axis) > 1)
-        sent[std::string(axis_name(axis))] = sent_per_step(step, axis, config.accumulation());
-    }
-    list.push_back({{"rank", step.position.rank()},
-                    {"data", step.position.data},
-                    {"tensor", step.position.tensor},
-                    {"pipeline", step.position.pipeline},
-                    {"planned_bytes", planned},
-                    {"planned_total", total_bytes(step.sizes)},
-                    {"sent_bytes_per_step", sent}});
+nlohmann::json rank_json(const Config& config, const CompiledStep& step) {
+  nlohmann::json planned, sent = nlohmann::json::object();
+  for (int i = 0; i < kNumArenas; ++i)
+    planned[std::string(arena_name(static_cast<Arena>(i)))] = step.sizes[static_cast<size_t>(i)];
+  for (Axis axis : kAxes) {
+    if (step.position.size(axis) > 1)
+      sent[std::string(axis_name(axis))] = sent_per_step(step, axis, config.accumulation());
   }
-  return list;
+  return {{"rank", step.position.rank()},   {"data", step.position.data},
+          {"tensor", step.position.tensor}, {"pipeline", step.position.pipeline},
+          {"planned_bytes", planned},       {"planned_total", total_bytes(step.sizes)},
+          {"sent_bytes_per_step", sent}};
 }
+
+// On a terminal, and after a moment, says what takes so long; its line is gone when there is something to
+// show.
+class Waiting {
+ public:
+  explicit Waiting(std::string what) : what_(std::move(what)) {}
+  ~Waiting() {
+    if (shown_) std::fprintf(stderr, "\r\x1b[K");
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  void show() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!terminal_ || now < next_) return;
+    next_ = now + std::chrono::milliseconds(500);
+    shown_ = true;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    std::fprintf(stderr, "\r\x1b[K%s, %.0f s", what_.c_str(), seconds);
+  }
+
+ private:
+  const std::string what_;
+  const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point next_ = start_ + std::chrono::milliseconds(300);
+  bool shown_ = false;
+};
 
 }  // namespace
 
@@ -170,27 +194,32 @@ void add_plan(CLI::App& app, Action& action) {
       const Backend backend = make_backend(config);
       std::map<std::string, double> times;
       std::string dumped;
-      std::vector<CompiledStep> all, shown;
+      std::vector<CompiledStep> shown;  // of ranks that are alike, the first
+      nlohmann::json ranks = nlohmann::json::array();
       const MeshShape mesh = mesh_shape(config);
       // As if the ranks were started here, as far as the cores go.
       const int ranks_here = std::min(mesh.world(), num_cores());
+      std::optional<Waiting> waiting(std::in_place, "compiling");
       for (const MeshPosition& at : ranks_to_show(mesh)) {
         CompileOptions options = compile_options(config, backend, at, ranks_here);
         options.observe = [&](std::string_view pass, const Graph& graph, double ms) {
-          if (!all.empty()) return;  // times and graphs are rank 0's
+          if (!shown.empty()) return;  // times and graphs are rank 0's
           times[std::string(pass)] += ms;
           if (flags->dump == std::string(kDumpPrefix) + std::string(pass)) dumped += print(graph);
         };
-        all.push_back(compile_config(config, options, action.model));
-        const auto same = [&](const CompiledStep& step) { return looks_like(step, all.back()); };
-        if (std::none_of(shown.begin(), shown.end(), same)) shown.push_back(all.back());
+        options.while_compiling = [&waiting] { waiting->show(); };
+        CompiledStep compiled = compile_config(config, options, action.model);
+        ranks.push_back(rank_json(config, compiled));
+        const auto same = [&](const CompiledStep& step) { return looks_like(step, compiled); };
+        if (std::none_of(shown.begin(), shown.end(), same)) shown.push_back(std::move(compiled));
       }
-      const CompiledStep& step = all.front();
+      waiting.reset();
+      const CompiledStep& step = shown.front();
       if (!flags->dump.empty()) {
         std::printf("%s", dumped.c_str());
       } else if (flags->json) {
         nlohmann::json json = to_json(step);
-        if (all.size() > 1 || step.position.shape.world() > 1) json["ranks"] = ranks_json(config, all);
+        if (step.position.shape.world() > 1) json["ranks"] = ranks;
         std::printf("%s\n", json.dump(1).c_str());
       } else if (flags->commands) {
         for (const Executable* part : {&step.pass, &step.last_pass, &step.update, &step.eval, &step.gather}) {
@@ -199,7 +228,10 @@ void add_plan(CLI::App& app, Action& action) {
       } else {
         print_table(config, backend, shown, times, thread_count(config, ranks_here));
       }
-      for (const CompiledStep& rank : shown) require_fit(config, backend, rank, action.model, ranks_here);
+      std::fflush(stdout);
+      Waiting searching("does not fit; looking for the cheapest change that does");
+      for (const CompiledStep& rank : shown)
+        require_fit(config, backend, rank, action.model, ranks_here, [&searching] { searching.show(); });
       return ExitCode::Done;
     };
   });

@@ -20,10 +20,10 @@ void add_train(CLI::App& app, Action& action) {
   command->add_option("--run-dir", flags->run_dir, "where to write; runs/<name> if not given")
       ->type_name("DIR");
   command
-      ->add_option(
-          "--resume-from-checkpoint", flags->resume,
-          "latest (go on where the run directory stands; the default), none (start over), or a checkpoint")
-      ->type_name("WHICH");
+      ->add_option("--resume-from-checkpoint", flags->resume,
+                   "latest (go on where the run directory stands), none (start over), or a checkpoint")
+      ->type_name("WHICH")
+      ->capture_default_str();
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const Config config = flags->config.load().config;

@@ -51,6 +51,36 @@ TEST(RequireFit, NamesWhatSmallerMicroBatchesNeedToo) {
   }
 }
 
+// 60 micro-batches times 21 ways to recompute.
+TEST(RequireFit, CompilesFewOfTheChangesThatThereAre) {
+  const Backend backend = cpu::make_backend();
+  const auto config_with = [](int64_t limit) {
+    return parse_config(
+               fmt::format("threads: 1\nmodel: {{layers: 100, width: 8, heads: 2, context: 8, vocab: 256}}\n"
+                           "train: {{batch: 5040, micro_batch: 5040}}\nmemory: {{limit: {}}}\n",
+                           limit),
+               "config")
+        .config;
+  };
+  int num_compiled = 0;
+  const BuildModel counted = [&](const ModelConfig& model, int64_t micro_batch) {
+    ++num_compiled;
+    return build_model(model, micro_batch);
+  };
+  const Config free = config_with(0);
+  const CompiledStep step = compile_config(free, compile_options(free, backend));
+  std::string message;
+  const Config tight = config_with(total_bytes(step.sizes) / 50);
+  try {
+    require_fit(tight, backend, step, counted);
+  } catch (const PlanError& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find("the cheapest change that fits is "), std::string::npos) << message;
+  EXPECT_NE(message.find("--set train.micro_batch="), std::string::npos) << message;
+  EXPECT_LE(num_compiled, 40);
+}
+
 // A smaller micro-batch would need memory for gradients, which a step of one pass does not.
 TEST(RequireFit, KeepsAStepOfOnePassWhereThatIsSmaller) {
   Backend backend = cpu::make_backend();

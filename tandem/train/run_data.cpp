@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "tandem/base/error.h"
 #include "tandem/data/open_dataset.h"
 
 namespace tandem {
@@ -64,7 +65,16 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   options.max_classes = config.model.is_language_model() ? config.model.vocab : config.model.classes;
   options.tokenizer = config.data.tokenizer;
   options.keep_end_apart = keeps_end_apart(config.data);
-  return open_dataset(split == Split::Train ? config.data.train : config.data.eval, split, options);
+  const SampleSpec takes = sample_spec(config.model);
+  options.kind = takes.kind;
+  const std::string& name = split == Split::Train ? config.data.train : config.data.eval;
+  std::unique_ptr<Dataset> data = open_dataset(name, split, options);
+  // The loader's memory and the graph's inputs are both of what the model takes.
+  if (const SampleSpec has = data->spec(); has.input_elems() != takes.input_elems()) {
+    throw ConfigError("{}: a sample is {} x {} x {}, but the model takes {} x {} x {}; change model.channels",
+                      name, has.height, has.width, has.channels, takes.height, takes.width, takes.channels);
+  }
+  return data;
 }
 
 }  // namespace tandem

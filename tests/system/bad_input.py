@@ -1,6 +1,7 @@
 """Whatever is wrong with what the user gives: one line that says so, the promised exit code, nothing left behind."""
 
 import json
+import resource
 import subprocess
 
 import tandem_run
@@ -226,8 +227,80 @@ class BadData(TandemTest):
         self.refuse(BAD_USAGE, ["bpe"], "prepare", "--out", "out", good, "--tokenizer", "bpe")
 
 
+class WithoutBounds(TandemTest):
+    """What has no end is refused before it takes the machine: each runs with 400 MB of memory, as a guard."""
+
+    def refuse_within(self, code, parts, *arguments, megabytes=400, stack=None):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+            if stack is not None:
+                resource.setrlimit(resource.RLIMIT_STACK, (stack << 20, stack << 20))
+
+        return self.refuse(code, parts, *arguments, preexec_fn=limit)
+
+    def refuse_text(self, parts, text):
+        path = self.directory / "config.yaml"
+        path.write_text(text)
+        result = self.refuse_within(BAD_USAGE, ["config.yaml", *parts], "explain", path)
+        self.assertLess(len(result.err), 600)
+
+    def test_long_files(self):
+        self.refuse_text(["a config has at most 1.0 MiB, found 38.1 MiB"], "model: {blocks: [" + "1, " * 13333333 + "1]}")
+        self.refuse_text(["a config has at most 1.0 MiB"], "name: " + "x" * 40_000_000)
+
+    def test_long_values_in_short_files(self):
+        self.refuse_text(["lists of at most 1024 items"], "model: {blocks: [" + "1, " * 300_000 + "1]}")
+        self.refuse_text(["values of at most 4096 characters"], "name: " + "x" * 1_000_000)
+        self.refuse_text(["not valid YAML"], "x" * 1_000_000 + ": 1")
+        self.refuse_text(["expected `key: value` pairs"], "x" * 4_000)
+        self.refuse_text(["lists of at most 1024 items"], "".join(f"k{number}: 1\n" for number in range(100_000)))
+
+    def test_deep_nests_and_bombs(self):
+        for text in ("[" * 500_000, "{a: " * 250_000, "- " * 500_000, "? " * 500_000):
+            with self.subTest(text=text[:4]):
+                self.refuse_text(["config.yaml:"], text)
+        bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n"
+        for last, name in zip("abcdefgh", "bcdefghi"):
+            bomb += f"{name}: &{name} [{', '.join(['*' + last] * 9)}]\n"
+        self.refuse_text(["a: no such key"], bomb)
+        self.refuse_text(["model.blocks"], "model: {blocks: &a [*a, *a]}")
+
+    def test_sizes_of_models(self):
+        path = self.write_config(config(GPT2))
+        for key, value in {"model.layers": 100_000, "model.width": 10**9, "model.heads": 10**6, "model.vocab": 10**9,
+                           "model.context": 10**8, "train.batch": 10**9, "train.micro_batch": 10**8,
+                           "data.prefetch": 10**8, "data.workers": 10**6, "threads": 10**6}.items():
+            with self.subTest(key=key):
+                self.refuse_within(BAD_USAGE, [key, "at most"], "plan", path, "--set", f"{key}={value}")
+        wide = [word for size in ("model.width=1048576", "model.heads=16", "model.vocab=16777216", "model.layers=2048")
+                for word in ("--set", size)]
+        self.refuse_within(BAD_USAGE, ["64 bits", "use a smaller model."], "plan", path, *wide)
+        self.refuse_within(BAD_USAGE, ["passes a step", "use a larger train.micro_batch"], "plan", path, "--set",
+                           "parallel.pipeline=3", "--set", "train.batch=3000000", "--set", "train.micro_batch=3")
+
+    def test_no_memory_and_no_threads_are_the_machine_not_a_bug(self):
+        path = self.write_config(config(GPT2, data={"workers": 0}))
+        self.refuse_within(tandem_run.DOES_NOT_FIT, ["memory: the system has no more to give", "use a smaller one"],
+                           "plan", path, "--set", "model.layers=2000", megabytes=120)
+        result = self.tandem("train", path, "--run-dir", "run", expect=FAILED, preexec_fn=lambda: (
+            resource.setrlimit(resource.RLIMIT_STACK, (1000 << 20, 1000 << 20)),
+            resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))))
+        error = result.err.splitlines()[-1]
+        self.assertIn("threads: cannot start another", error)
+        self.assertIn("set threads and data.workers lower", error)
+
 
 class OddPlaces(TandemTest):
+    def test_names_that_are_not_utf8(self):
+        odd = "caf\udce9.txt"  # the byte e9
+        (self.directory / odd).write_text("some text\n" * 100)
+        path = self.write_config(config(GPT2))
+        for command in ("train", "plan", "explain"):
+            self.refuse(BAD_USAGE, ["--set data.train: expected UTF-8 text, found 'caf\\xe9.txt'; rename the file"],
+                        command, path, "--set", f"data.train={odd}")
+        self.tandem("train", path, "--run-dir", "run\udce9", "--set", "train.steps=1")
+        self.assertTrue((self.directory / "run\udce9" / "summary.json").exists())
+
     def test_a_loop_of_links_and_a_long_name_are_files_that_are_not_there(self):
         loop = self.directory / "loop"
         loop.symlink_to(loop)
