@@ -138,7 +138,8 @@ class BadCommandLines(TandemTest):
     def test_a_run_directory_that_cannot_be_made(self):
         (self.directory / "file").write_text("in the way")
         self.refuse(FAILED, ["file/run"], "train", self.config, "--run-dir", self.directory / "file" / "run")
-        self.refuse(FAILED, ["file"], "train", self.config, "--run-dir", self.directory / "file")
+        self.refuse(BAD_USAGE, ["file: is a file; a run needs a directory"], "train", self.config, "--run-dir",
+                    self.directory / "file")
 
     def test_a_trace_that_cannot_be_written(self):
         self.refuse(FAILED, ["nowhere"], "profile", self.config, "--steps", 1, "--trace", "nowhere/trace.json")
