@@ -58,6 +58,7 @@ struct CheckpointMeta {
   int64_t batch = 0;
   double loss = 0;
   MeshShape mesh;
+  std::string hardware;  // empty: this machine's
   nlohmann::json metrics = nlohmann::json::object();
   nlohmann::json config = nlohmann::json::object();
   nlohmann::json scalars = nlohmann::json::object();  // seed, loss scaler, schedule, data position

@@ -277,7 +277,7 @@ int64_t CheckpointWriter::commit(const Save& save, PendingDirectory& pending, in
   manifest.meta = save.meta;
   manifest.sequence = sequence;
   manifest.hostname = hostname_;
-  manifest.hardware = hardware_;
+  manifest.hardware = save.meta.hardware.empty() ? hardware_ : save.meta.hardware;
   manifest.time = utc_time();
   merge_parts(std::move(parts), manifest);
   check_files(manifest, pending.path());

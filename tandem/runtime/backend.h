@@ -29,6 +29,8 @@ struct Backend {
   std::function<double(int num_threads)> copy_bandwidth;             // measured, bytes/s read plus written
   // Starts to watch the device of a rank that has these peers; empty where devices have no sensors.
   std::function<HealthProbe(const Communicators* comms)> watch_health;
+  // Which device such a rank has: "NVIDIA H200 (GPU 3, GPU-4f...)"; empty where it is the machine itself.
+  std::function<std::string(const Communicators* comms)> name_device;
 
   const KernelRegistry& on_host() const { return host_kernels ? *host_kernels : kernels; }
 };

@@ -58,6 +58,9 @@ class Trainer {
         loader_(run_.loader()),
         runner_(run_.runner()),
         data_fingerprint_(fingerprint(run_.train_data())),
+        hardware_(backend.name_device
+                      ? fmt::format("{}, {}", backend.name_device(world.comms()), hardware_description())
+                      : hardware_description()),
         restored_(restore_state()),
         directory_(make_directory()),
         journal_(directory_.path(), config, world.at().rank(), world.size()) {}
@@ -347,8 +350,9 @@ class Trainer {
 
   // False where it is not saved, because weights are not finite.
   bool save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async, bool only_finite) {
-    const CheckpointMeta meta =
+    CheckpointMeta meta =
         checkpoint_meta(config_, world_.at().shape, record, runner_, loader_, data_fingerprint_);
+    meta.hardware = hardware_;
     if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
     const StateViews state = state_views(session_, run_.staging());
     if (only_finite && !world_.all(is_finite(session_, state.views), "weights")) {
@@ -437,8 +441,7 @@ class Trainer {
     figures_.measure(session_);
     summary.peak_device_bytes = figures_.peak_bytes();
     summary.library_bytes = figures_.library_bytes();
-    if (!session_.shares_memory())
-      summary.hardware = fmt::format("{}, {}", backend_.description, hardware_description());
+    summary.hardware = hardware_;
     for (int i = 0; i < kNumArenas; ++i) {
       summary.planned_bytes.emplace_back(arena_name(static_cast<Arena>(i)),
                                          session_.step().sizes[static_cast<size_t>(i)]);
@@ -470,7 +473,8 @@ class Trainer {
   Loader& loader_;
   StepRunner& runner_;
   const std::string data_fingerprint_;
-  RunLock lock_;  // of rank 0
+  const std::string hardware_;  // the rank's GPU, where it has one, and its machine
+  RunLock lock_;                // of rank 0
   Latest restored_;
   RunDirectory directory_;
   Journal journal_;

@@ -75,6 +75,13 @@ Backend make_backend(KernelRegistry host) {
   backend.watch_health = [world, num_gpus](const Communicators* comms) {
     return watch_gpu(gpu_of_rank(world, num_gpus, comms));
   };
+  if (!found.empty()) {
+    backend.name_device = [world, found](const Communicators* comms) {
+      const int index = gpu_of_rank(world, static_cast<int>(found.size()), comms);
+      const Device& device = found[static_cast<size_t>(index)];
+      return fmt::format("{} (GPU {}, {})", device.name, index, device.uuid);
+    };
+  }
   return backend;
 }
 

@@ -1,8 +1,22 @@
 #include "tandem/kernels/cuda/devices.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 namespace tandem::cuda {
+
+namespace {
+
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
+}  // namespace
 
 bool is_built() { return true; }
 
@@ -19,7 +33,7 @@ std::vector<Device> devices() {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
     list.push_back({properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major,
-                    properties.minor});
+                    properties.minor, uuid_text(properties.uuid)});
   }
   return list;
 }

@@ -12,6 +12,7 @@ struct Device {
   int64_t memory_bytes = 0;
   int major = 0;  // compute capability
   int minor = 0;
+  std::string uuid;  // "GPU-" and 32 hex digits in groups, as nvidia-smi shows it
 };
 
 bool is_built();
