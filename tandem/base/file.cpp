@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -57,6 +58,19 @@ int64_t file_size(int fd, const fs::path& path) {
   return static_cast<int64_t>(info.st_size);
 }
 
+// Of a file that says it has no bytes, as those of /proc do.
+std::string read_to_end(int fd, const fs::path& path) {
+  std::array<char, 4096> page;
+  std::string text;
+  for (;;) {
+    const ssize_t n = ::read(fd, page.data(), page.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw IoError("{}: cannot read: {}", path.string(), std::strerror(errno));
+    if (n == 0) return text;
+    text.append(page.data(), static_cast<size_t>(n));
+  }
+}
+
 // "config.yaml.tmp-77" is one of "config.yaml".
 bool is_temporary_of(std::string_view name, std::string_view of) {
   if (!name.starts_with(of)) return false;
@@ -99,6 +113,7 @@ std::string read_text(const fs::path& path, int64_t most) {
   if (bytes > most)
     throw DataError("{}: expected at most {}, found {}", path.string(), format_bytes(most),
                     format_bytes(bytes));
+  if (bytes == 0) return read_to_end(file.get(), path);
   std::string text(static_cast<size_t>(bytes), '\0');
   size_t done = 0;
   while (done < text.size()) {

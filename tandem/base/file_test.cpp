@@ -72,6 +72,11 @@ TEST_F(FileTest, OnlyRegularFilesAreOpened) {
   }
 }
 
+// The kernel gives them no size.
+TEST_F(FileTest, FilesOfTheKernelAreReadToTheirEnd) {
+  EXPECT_EQ(read_text("/proc/sys/kernel/random/boot_id").size(), 37u);
+}
+
 TEST_F(FileTest, TextThatIsTooLongIsNotRead) {
   write_atomically(folder_ / "a", "12345");
   EXPECT_EQ(read_text(folder_ / "a", 5), "12345");
