@@ -48,8 +48,10 @@ def tearDownModule():
 
 
 def training(model, precision, parallel, device="cuda", **train):
+    """At a learning rate that the wide model stands: at 0.002 its fourth step jumps, by 42% more in the CPU's bf16 than in
+    its fp32, and nothing can be compared."""
     return config(model, device=device, precision=precision, parallel=parallel,
-                  train={"steps": STEPS, "batch": BATCH, "micro_batch": MICRO_BATCH, "eval_every": 2, **train})
+                  train={"steps": STEPS, "batch": BATCH, "micro_batch": MICRO_BATCH, "eval_every": 2, "lr": 5e-4, **train})
 
 
 class StrategiesTest(RanksTest):

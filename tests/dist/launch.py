@@ -17,7 +17,8 @@ import subprocess
 import time
 import urllib.request
 
-import network
+import network  # first: it finds the others
+import launchers
 import tandem_run
 from tandem_run import BAD_DATA, BAD_USAGE, DONE, FAILED, INTERRUPTED, free_port
 
@@ -98,11 +99,7 @@ class LaunchTest(network.NodesTest):
 
     def result(self, agent, expect=DONE):
         out, err = agent.communicate(timeout=DEADLINE_S)
-        lines = (err or "").splitlines(keepends=True)
-        # What a node without rank 0 says of itself has a test of its own.
-        own = [line for line in lines if re.match(r"tandem launch: node \d+ of \d+: ", line)]
-        result = tandem_run.Result(agent.returncode, out or "", "".join(line for line in lines if line not in own))
-        result.about_its_node = "".join(own)
+        result = launchers.told(agent.returncode, out or "", err or "")
         if expect is not None:
             self.assertEqual(expect, result.code, result)
         return result

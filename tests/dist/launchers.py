@@ -7,6 +7,15 @@ import subprocess
 import tandem_run
 
 
+def told(code, out, err):
+    """A launcher's result. What a node without rank 0 says of itself is apart: its suite is launch.py."""
+    lines = err.splitlines(keepends=True)
+    own = [line for line in lines if re.match(r"tandem launch: node \d+ of \d+: ", line)]
+    result = tandem_run.Result(code, out, "".join(line for line in lines if line not in own))
+    result.about_its_node = "".join(own)
+    return result
+
+
 class Launchers:
     """They end with the test at the latest. What several print goes to files, so that nobody waits for a reader."""
 
@@ -52,5 +61,5 @@ class Launchers:
 
     def results(self):
         """Of each, once all have ended."""
-        return [tandem_run.Result(code, self.path("out", node).read_text(errors="replace"), self.errors(node))
+        return [told(code, self.path("out", node).read_text(errors="replace"), self.errors(node))
                 for node, code in zip(self.processes, self.wait())]
