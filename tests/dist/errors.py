@@ -45,8 +45,8 @@ class LoneRanks(RanksTest):
     """Ranks started one by one, each with what it was told."""
 
     def start(self, told, environment=None, port=None, own=None):
-        """`told` has (rank, world size, config) for each rank; `own` has variables by rank. Returns their results, once all have ended; a rank
-        that hangs is killed."""
+        """`told` has (rank, world size, config) for each rank; `own` has variables by rank. Returns their results, once
+        all have ended; a rank that hangs is killed."""
         port = port or free_port()
         self.num_launches += 1
         run = self.directory / f"run-{self.num_launches}"
