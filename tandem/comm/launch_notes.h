@@ -1,10 +1,11 @@
 // What a rank tells its launcher beside its exit code, each by a file that it makes at a path out of its
 // environment:
 //
-//   TANDEM_LOST_PEER_FILE     it failed for want of a peer: the cause is elsewhere
-//   TANDEM_FINAL_FILE         its exit code is of docs/interface.md: 2, 3 or 4 would come again after a
-//   restart TANDEM_INTERRUPTED_FILE   it was asked to stop; holds the signal's number. Made at once, before
-//   any other rank can know
+//   TANDEM_LOST_PEER_FILE    it failed for want of a peer: the cause is elsewhere.
+//
+//   TANDEM_FINAL_FILE        its exit code is one of docs/interface.md; 2, 3 or 4 would come again.
+//
+//   TANDEM_INTERRUPTED_FILE  it was asked to stop: the signal's number, before any other rank can know.
 //
 // Nothing happens where no launcher asks.
 #pragma once
