@@ -232,6 +232,7 @@ TEST_P(EveryCommunicator, CountsPayloadBytes) {
 
 TEST_P(EveryCommunicator, AbortEndsCallsEverywhereWithItsReason) {
   run([&](Communicator& c) {
+    c.barrier("all are connected");
     std::jthread aborter;
     if (c.rank() == 1) {
       aborter = std::jthread([&] {

@@ -15,13 +15,12 @@
 #include <vector>
 
 #include "tandem/comm/connect.h"
+#include "tandem/comm/free_port.h"
 #include "tandem/comm/tcp_socket.h"
 
 namespace tandem {
 
 inline const Secret kTestSecret = Secret::from_hex("000102030405060708090a0b0c0d0e0f", "test");
-
-inline int free_port() { return local_port(listen_at("127.0.0.1", 0)); }
 
 inline WorldInfo world_of(int rank, int world_size, int port) {
   WorldInfo world;

@@ -5,11 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
 
-#include "tandem/base/error.h"
 #include "tandem/comm/own_address.h"
 
 namespace tandem {
@@ -41,17 +38,6 @@ AddressList resolve(const std::string& host, int port) {
 }
 
 }  // namespace
-
-int free_port() {
-  const ProbeSocket socket(AF_INET, SOCK_STREAM);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof(address);
-  if (socket.fd() < 0 || ::bind(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-      ::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw CommError("no free tcp port on this machine: {}", std::strerror(errno));
-  return ntohs(address.sin_port);
-}
 
 std::string address_towards(const std::string& host, int port) {
   const std::string address = address_on_the_way_to(host, port);

@@ -5,9 +5,6 @@
 
 namespace tandem {
 
-// A tcp port that nobody uses now: the system's choice for a socket that is closed again.
-int free_port();
-
 // The address under which a peer at `host` would see this machine. A name that leads to loopback is this
 // machine's own (Debian's installer puts 127.0.1.1 into /etc/hosts): then the address under which it is seen
 // from outside. 127.0.0.1 where there is no way to it.

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "tandem/base/error.h"
-#include "tandem/launch/address.h"
+#include "tandem/comm/free_port.h"
 #include "tandem/launch/options.h"
 
 namespace tandem {
@@ -104,17 +104,27 @@ void Rendezvous::give_up(const Waiting& waiting, const std::string& why) {
   throw CommError("rendezvous '{}' at {}: {}", options_.id, store_.description(), why);
 }
 
+// Of the nodes that have joined, those that took part in the attempt before.
+int Rendezvous::count_returned(const std::string& keys, int joined) {
+  int returned = 0;
+  for (int slot = 0; slot < joined; ++slot) {
+    const std::optional<std::string> text = store_.try_get(fmt::format("{}node/{}", keys, slot));
+    if (text && NodeInfo::from_text(*text).previous_rank >= 0) ++returned;
+  }
+  return returned;
+}
+
 void Rendezvous::close_if_enough(Waiting& waiting) {
   const NodeInfo& self = options_.self;
   const int joined = static_cast<int>(store_.add(waiting.prefix + "joined", 0));
   if (joined < self.least_nodes) return;
   if (!waiting.enough_since) waiting.enough_since = Clock::now();
   const bool all_are_back = previous_count_ > 0 && joined >= previous_count_ + newcomers_ && lost_ == 0;
-  const milliseconds patience = all_are_back                       ? milliseconds(0)
-                                : joined < previous_count_ - lost_ ? options_.reunion
-                                : joined < previous_count_ - lost_ + newcomers_
-                                    ? std::max(options_.last_call, kNewcomers)
-                                    : options_.last_call;
+  const milliseconds patience =
+      all_are_back                                                        ? milliseconds(0)
+      : count_returned(waiting.prefix, joined) < previous_count_ - lost_ ? options_.reunion
+      : joined < previous_count_ - lost_ + newcomers_ ? std::max(options_.last_call, kNewcomers)
+                                                      : options_.last_call;
   if (joined < self.most_nodes && Clock::now() - *waiting.enough_since < patience) return;
   const int count = std::min(joined, self.most_nodes);
   for (int slot = 0; slot < count; ++slot) {
@@ -225,13 +235,19 @@ std::optional<Round> Rendezvous::join() {
     }
     const bool had_no_place = waiting.count > 0 && waiting.slot >= waiting.count;
     const std::optional<RoundEnd> end = had_no_place ? ended(waiting.number) : std::nullopt;
-    if (had_no_place && (waiting.interrupted || (end && end->kind != EndKind::Stale)))
-      store_.add(waiting.prefix + "left", 1);
-    if (end && (end->kind == EndKind::Done || end->kind == EndKind::Stop)) {
+    const bool is_over = end && (end->kind == EndKind::Done || end->kind == EndKind::Stop);
+    if (had_no_place && (waiting.interrupted || is_over)) store_.add(waiting.prefix + "left", 1);
+    if (is_over) {
       ended_without_us_ = end;
       return std::nullopt;
     }
     if (end) deadline = Clock::now() + options_.timeout;  // it has waited for others, not they for it
+    // It may be the first to join again, and then waits for those who took part before.
+    if (end && end->kind == EndKind::Restart) {
+      previous_count_ = waiting.count;
+      previous_round_ = waiting.number;
+      newcomers_ = count_newcomers();
+    }
     if (waiting.interrupted) {
       if (waiting.slot < waiting.count || waiting.count == 0) declare_stale(waiting, "interrupted");
       return std::nullopt;

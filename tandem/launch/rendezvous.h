@@ -13,9 +13,8 @@
 //   <id>/<n>/stopped     a rank that was stopped, and the signal: "19 3"
 //   <id>/<n>/finished    counts the nodes whose ranks are done, with their codes in outcome/<s>
 //   <id>/<n>/end         how the round ended: the first to set it decides for all
-//   <id>/<n>/left        counts the nodes that need the store no more: they have read the end, or given up
-//   waiting
-//                        for a place
+//   <id>/<n>/left        counts the nodes that need the store no more: they have read the end, or no longer
+//                        wait for a place
 //
 // A round whose launchers are gone (no beat changes any more) is ended by whoever finds it, so that an id can
 // be used again after a crash.
@@ -97,6 +96,7 @@ class Rendezvous {
   std::optional<RoundEnd> ended(int number);
   bool wait_for_place(Waiting& waiting);
   void close_if_enough(Waiting& waiting);
+  int count_returned(const std::string& keys, int joined);
   bool start_together(Waiting& waiting, Round& round);
   bool tick(Waiting& waiting, int num_slots);
   void declare_stale(const Waiting& waiting, const std::string& why);

@@ -265,6 +265,17 @@ TEST_F(LateNode, IsLetInAtTheNextRestart) {
   EXPECT_EQ(1, late->restarts);
 }
 
+// It waits for the others, although it would be enough alone.
+TEST_F(LateNode, MayBeTheFirstToJoinAgain) {
+  a_.end(alone_, {EndKind::Restart, 1, "broken", 1});
+  while (store_.add(a_.prefix(1) + "joined", 0) == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(milliseconds(200));  // several times its last call
+  const Round again = *a_.join();
+  EXPECT_EQ(2u, again.nodes.size());
+  EXPECT_EQ(0, again.node_rank);
+  EXPECT_EQ(2u, joined_.get()->nodes.size());
+}
+
 TEST_F(LateNode, LearnsThatTheLaunchHasEndedWithoutIt) {
   a_.finish(alone_, 0);
   a_.leave(alone_);
