@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tandem/base/error.h"
-#include "tandem/kernels/cpu/gemm.h"
+#include "tandem/kernels/cpu/gemm/gemm.h"
 
 #ifdef TANDEM_BENCH_BLIS
 #include <blis.h>

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tandem/comm/connect.h"
-#include "tandem/comm/tcp_socket.h"
+#include "tandem/comm/tcp/tcp_socket.h"
 
 namespace tandem {
 namespace {

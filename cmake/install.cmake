@@ -13,9 +13,7 @@ install(TARGETS tandem_library ${layer_targets} EXPORT tandemTargets)
 install(TARGETS tandem)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tandem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE
-  # for tests only
-  PATTERN "*_test.h" EXCLUDE PATTERN "*_check.h" EXCLUDE PATTERN "rejection.h" EXCLUDE PATTERN "example_state.h" EXCLUDE
-  PATTERN "scratch_directory.h" EXCLUDE PATTERN "fresh_directory.h" EXCLUDE PATTERN "ref_kernel_run.h" EXCLUDE)
+  PATTERN "*_test.h" EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/tandem/cli/command_line.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem/cli)
 install(EXPORT tandemTargets NAMESPACE tandem:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tandemConfig.cmake.in

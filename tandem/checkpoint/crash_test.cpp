@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "tandem/checkpoint/example_ranks.h"
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_ranks_test.h"
+#include "tandem/checkpoint/example_state_test.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/writer.h"
 

@@ -6,7 +6,7 @@
 #include "tandem/base/file.h"
 #include "tandem/base/split_float.h"
 #include "tandem/base/thread_pool.h"
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_state_test.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/checkpoint/writer.h"
 

@@ -3,8 +3,8 @@
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/thread_pool.h"
-#include "tandem/checkpoint/example_ranks.h"
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_ranks_test.h"
+#include "tandem/checkpoint/example_state_test.h"
 #include "tandem/checkpoint/running_digest.h"
 #include "tandem/checkpoint/writer.h"
 

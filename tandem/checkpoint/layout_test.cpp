@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_state_test.h"
 #include "tandem/checkpoint/pending.h"
 
 namespace tandem {

@@ -9,7 +9,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
-#include "tandem/checkpoint/example_ranks.h"
+#include "tandem/checkpoint/example_ranks_test.h"
 #include "tandem/checkpoint/layout.h"
 
 namespace tandem {

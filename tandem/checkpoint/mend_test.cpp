@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_state_test.h"
 #include "tandem/checkpoint/layout.h"
 
 namespace tandem {

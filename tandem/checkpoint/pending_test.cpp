@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tandem/base/error.h"
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_state_test.h"
 #include "tandem/checkpoint/layout.h"
 
 namespace tandem {

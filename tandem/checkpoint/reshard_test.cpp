@@ -1,7 +1,7 @@
 // A checkpoint of any layout loads into any other, bit for bit, and nothing damaged gets through on the way.
 #include "tandem/base/error.h"
 #include "tandem/base/thread_pool.h"
-#include "tandem/checkpoint/example_ranks.h"
+#include "tandem/checkpoint/example_ranks_test.h"
 #include "tandem/checkpoint/inspect.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/running_digest.h"

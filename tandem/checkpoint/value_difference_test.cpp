@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "tandem/checkpoint/example_ranks.h"
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_ranks_test.h"
+#include "tandem/checkpoint/example_state_test.h"
 
 namespace tandem {
 namespace {

@@ -1,7 +1,7 @@
 // A checkpoint as the first format version wrote it, byte for byte: it must load for ever.
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_state_test.h"
 #include "tandem/checkpoint/inspect.h"
 
 namespace tandem {

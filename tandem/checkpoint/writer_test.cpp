@@ -4,7 +4,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/thread_pool.h"
-#include "tandem/checkpoint/example_state.h"
+#include "tandem/checkpoint/example_state_test.h"
 
 namespace tandem {
 namespace {

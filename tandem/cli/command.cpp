@@ -6,7 +6,7 @@
 #include "tandem/comm/connect.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/kernels/cuda/backend.h"
-#include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cuda/device/devices.h"
 
 namespace tandem::cli {
 

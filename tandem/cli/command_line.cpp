@@ -15,7 +15,7 @@
 #include "tandem/cli/unexpected.h"
 #include "tandem/comm/launch_notes.h"
 #include "tandem/kernels/cpu/cpu_features.h"
-#include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cuda/device/devices.h"
 
 namespace tandem::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "tandem/cli/command.h"
-#include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cuda/device/devices.h"
 #include "tandem/launch/agent.h"
 
 namespace tandem::cli {

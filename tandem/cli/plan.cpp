@@ -12,7 +12,7 @@
 #include "tandem/base/nearest.h"
 #include "tandem/base/units.h"
 #include "tandem/cli/command.h"
-#include "tandem/compile/recompute.h"
+#include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/config/mesh.h"
 #include "tandem/ir/text.h"

@@ -9,8 +9,8 @@
 #include "tandem/base/error.h"
 #include "tandem/comm/roster.h"
 #include "tandem/comm/store_membership.h"
-#include "tandem/comm/tcp_communicator.h"
-#include "tandem/comm/tcp_links.h"
+#include "tandem/comm/tcp/tcp_communicator.h"
+#include "tandem/comm/tcp/tcp_links.h"
 #include "tandem/comm/window_communicator.h"
 
 namespace tandem {

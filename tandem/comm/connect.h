@@ -12,8 +12,8 @@
 
 #include "tandem/base/mesh.h"
 #include "tandem/comm/communicator.h"
+#include "tandem/comm/key_store/store.h"
 #include "tandem/comm/secret.h"
-#include "tandem/comm/store.h"
 
 namespace tandem {
 

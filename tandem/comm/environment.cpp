@@ -6,7 +6,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/comm/connect.h"
-#include "tandem/comm/own_address.h"
+#include "tandem/comm/tcp/own_address.h"
 
 namespace tandem {
 namespace {

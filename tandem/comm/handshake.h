@@ -15,7 +15,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/comm/secret.h"
-#include "tandem/comm/tcp_socket.h"
+#include "tandem/comm/tcp/tcp_socket.h"
 
 namespace tandem {
 

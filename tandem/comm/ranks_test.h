@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "tandem/comm/connect.h"
-#include "tandem/comm/free_port.h"
-#include "tandem/comm/tcp_socket.h"
+#include "tandem/comm/tcp/free_port.h"
+#include "tandem/comm/tcp/tcp_socket.h"
 
 namespace tandem {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tandem/comm/connect.h"
-#include "tandem/comm/tcp_store.h"
+#include "tandem/comm/key_store/tcp_store.h"
 
 namespace tandem {
 

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include "tandem/comm/key_store/tcp_store.h"
 #include "tandem/comm/membership.h"
-#include "tandem/comm/tcp_store.h"
 
 namespace tandem {
 

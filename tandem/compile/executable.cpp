@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tandem/compile/fp8.h"
-#include "tandem/compile/recompute.h"
+#include "tandem/compile/passes/fp8.h"
+#include "tandem/compile/passes/recompute.h"
 
 namespace tandem {
 namespace {

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "tandem/base/error.h"
-#include "tandem/compile/differentiate.h"
+#include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "tandem/compile/precision.h"
+#include "tandem/compile/passes/precision.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
-#include "tandem/compile/differentiate.h"
-#include "tandem/compile/fresh.h"
-#include "tandem/compile/fuse.h"
-#include "tandem/compile/recompute.h"
+#include "tandem/compile/passes/differentiate.h"
+#include "tandem/compile/passes/fresh.h"
+#include "tandem/compile/passes/fuse.h"
+#include "tandem/compile/passes/recompute.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/compile/schedule.h"
 #include "tandem/compile/update_graph.h"

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "tandem/compile/executable.h"
-#include "tandem/compile/fuse.h"
-#include "tandem/compile/precision.h"
+#include "tandem/compile/passes/fuse.h"
+#include "tandem/compile/passes/precision.h"
 #include "tandem/config/config.h"
 
 namespace tandem {

@@ -6,11 +6,11 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/split_float.h"
-#include "tandem/compile/differentiate.h"
 #include "tandem/compile/executable.h"
-#include "tandem/compile/fp8.h"
-#include "tandem/compile/loss_scaler.h"
-#include "tandem/compile/loss_stats.h"
+#include "tandem/compile/passes/differentiate.h"
+#include "tandem/compile/passes/fp8.h"
+#include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/loss_stats.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {

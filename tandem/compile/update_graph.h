@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tandem/compile/data_axis.h"
-#include "tandem/compile/precision.h"
+#include "tandem/compile/passes/data_axis.h"
+#include "tandem/compile/passes/precision.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "tandem/base/file.h"
-#include "tandem/config/rejection.h"
+#include "tandem/config/rejection_test.h"
 
 namespace tandem {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tandem/base/nearest.h"
 #include "tandem/config/keys.h"
-#include "tandem/config/rejection.h"
+#include "tandem/config/rejection_test.h"
 
 namespace tandem {
 namespace {

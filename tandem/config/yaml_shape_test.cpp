@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tandem/config/rejection.h"
+#include "tandem/config/rejection_test.h"
 
 namespace tandem {
 namespace {

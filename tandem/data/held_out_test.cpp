@@ -4,9 +4,9 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
+#include "tandem/base/temporary_directory_test.h"
 #include "tandem/data/open_dataset.h"
 #include "tandem/data/prepare.h"
-#include "tandem/data/scratch_directory.h"
 
 namespace tandem {
 namespace {
@@ -27,7 +27,7 @@ std::string lines(uint64_t seed, size_t size) {
 }
 
 TEST(HeldOut, TheTwoPartsOfATextAreThoseThatPrepareMakes) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const std::string text = lines(seed, 2000 + 37 * seed);
     const auto file = scratch.write("a.txt", text);
@@ -42,7 +42,7 @@ TEST(HeldOut, TheTwoPartsOfATextAreThoseThatPrepareMakes) {
 }
 
 TEST(HeldOut, AShortTextKeepsAWindowApartAndATooShortOneIsRefused) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto file = scratch.write("a.txt", std::string(100, 'x'));
   EXPECT_EQ(open_part(file, Split::Train, 16)->num_tokens(), 83);
   EXPECT_EQ(open_part(file, Split::Eval, 16)->num_tokens(), 17);
@@ -57,7 +57,7 @@ TEST(HeldOut, AShortTextKeepsAWindowApartAndATooShortOneIsRefused) {
 }
 
 TEST(HeldOut, TheEndIsKeptApartOnlyWhereAsked) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto file = scratch.write("a.txt", std::string(1000, 'x'));
   DatasetOptions options{.context = 10};
   EXPECT_EQ(open_dataset(file.string(), Split::Train, options)->num_samples(), 100);

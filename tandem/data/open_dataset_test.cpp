@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/base/temporary_directory_test.h"
 #include "tandem/data/prepare.h"
-#include "tandem/data/scratch_directory.h"
 
 namespace tandem {
 namespace {
@@ -22,7 +23,7 @@ TEST(OpenDataset, OpensWhatIsBuiltIn) {
 }
 
 TEST(OpenDataset, OpensTextFilesAndPreparedDirectories) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto file = scratch.write("a.txt", std::string(1000, 'x'));
   prepare_text(std::span(&file, 1), scratch.path() / "set", {.eval_fraction = 0.2});
   const DatasetOptions options{.context = 10};
@@ -40,7 +41,7 @@ TEST(OpenDataset, NamesTheNearestBuiltIn) {
 }
 
 TEST(OpenDataset, RefusesMissingAndEmptyFiles) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::string absent = (scratch.path() / "absent.txt").string();
   EXPECT_EQ(
       message_of<DataError>([&] { open_dataset(absent, Split::Train, {}); }).find(absent + ": no such file"),

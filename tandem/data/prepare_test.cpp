@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "tandem/base/error.h"
-#include "tandem/data/scratch_directory.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/base/temporary_directory_test.h"
 #include "tandem/data/token_windows.h"
 
 namespace tandem {
@@ -36,7 +37,7 @@ bool holds_only(const fs::path& directory, const std::vector<std::string>& names
 }
 
 TEST(Prepare, KeepsEveryByteAndCutsAtALine) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::string text = lines(100);
   const std::vector<fs::path> inputs = {scratch.write("a.txt", text)};
   const PrepareStats stats =
@@ -55,7 +56,7 @@ TEST(Prepare, KeepsEveryByteAndCutsAtALine) {
 }
 
 TEST(Prepare, ReadsTheSameWhateverTheShardSize) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::vector<fs::path> inputs = {scratch.write("a.txt", lines(20))};
   for (const int64_t shard_tokens : {5, 64, 100000}) {
     const fs::path out = scratch.path() / ("set" + std::to_string(shard_tokens));
@@ -70,7 +71,7 @@ TEST(Prepare, ReadsTheSameWhateverTheShardSize) {
 }
 
 TEST(Prepare, SeparatesDocuments) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::vector<fs::path> inputs = {scratch.write("a.txt", "one\n"), scratch.write("b.txt", "two\n"),
                                         scratch.write("c.txt", "three\n")};
   prepare_text(inputs, scratch.path() / "set", {.eval_fraction = 0.0});
@@ -81,7 +82,7 @@ TEST(Prepare, SeparatesDocuments) {
 }
 
 TEST(Prepare, ReportsProgressUpToTheEnd) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::vector<fs::path> inputs = {scratch.write("a.txt", std::string((3 << 20) + 5, 'x')),
                                         scratch.write("b.txt", lines(10))};
   std::vector<int64_t> seen;
@@ -98,7 +99,7 @@ TEST(Prepare, ReportsProgressUpToTheEnd) {
 }
 
 TEST(Prepare, LeavesNothingBehindWhenItFails) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto good = scratch.write("a.txt", lines(10));
   const auto binary = scratch.write("b.txt", std::string("text\0more", 9));
   const std::vector<fs::path> inputs = {good, binary};
@@ -114,7 +115,7 @@ TEST(Prepare, LeavesNothingBehindWhenItFails) {
 }
 
 TEST(Prepare, RefusesBadArguments) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto file = scratch.write("a.txt", lines(10));
   const auto empty = scratch.write("empty.txt", "");
   const fs::path absent = scratch.path() / "absent.txt", out = scratch.path() / "set";
@@ -139,7 +140,7 @@ class DamagedSet : public testing::Test {
     return message_of<DataError>([&] { open_prepared(set_, Split::Train, verify_); });
   }
 
-  ScratchDirectory scratch_;
+  TemporaryDirectory scratch_;
   fs::path set_ = scratch_.path() / "set";
   fs::path shard_ = set_ / "train-00001.tokens";
   bool verify_ = false;

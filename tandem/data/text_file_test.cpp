@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/base/temporary_directory_test.h"
 #include "tandem/data/open_dataset.h"
 #include "tandem/data/prepare.h"
-#include "tandem/data/scratch_directory.h"
 
 namespace tandem {
 namespace {
@@ -21,7 +22,7 @@ std::string refused_by_prepare(const std::filesystem::path& file) {
 }
 
 TEST(TextFile, IsTheSameForTrainAndPrepare) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::pair<std::string_view, std::string> files[] = {
       {"one zero\0"sv, "byte 0 at offset 8: expected text, found binary; "},
       {"\x1f\x8b\x08"sv, "is gzip-compressed: expected plain text; unpack it first: gzip -dk "},
@@ -44,7 +45,7 @@ TEST(TextFile, IsTheSameForTrainAndPrepare) {
 }
 
 TEST(TextFile, MayBeInAnyEncodingWithoutZeroes) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::string latin = "caf\xe9 cr\xe8me\n", word = "BZhaped words, 7z and PK too\n";
   for (const std::string& line : {latin, word}) {
     const auto file = scratch.write("file", line + line + line);
@@ -56,7 +57,7 @@ TEST(TextFile, MayBeInAnyEncodingWithoutZeroes) {
 }
 
 TEST(TextFile, BehindWhatIsCheckedAtOnceIsCheckedWhenItIsRead) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto file = scratch.write("file", "");
   std::filesystem::resize_file(file, kCheckedAtOnce + 4096);  // a hole: zeroes
   {

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
-#include "tandem/data/scratch_directory.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
@@ -21,7 +22,7 @@ std::vector<int32_t> read_all(const TokenShard& shard) {
 }
 
 TEST(TokenShard, GivesBackWhatWasWrittenInBothWidths) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   for (const int64_t vocab : {256, 65536, 65537, 100000}) {
     const auto tokens = some_tokens(1001, vocab);
     const ShardInfo written = write_shard(scratch.path() / "a.tokens", tokens, vocab);
@@ -36,7 +37,7 @@ TEST(TokenShard, GivesBackWhatWasWrittenInBothWidths) {
 }
 
 TEST(TokenShard, NamesTheFileAndBothSizesWhenTruncated) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.tokens";
   write_shard(path, some_tokens(100, 256), 256);
   std::filesystem::resize_file(path, 300);
@@ -50,14 +51,14 @@ TEST(TokenShard, NamesTheFileAndBothSizesWhenTruncated) {
 }
 
 TEST(TokenShard, RefusesWhatIsMissingOrNoShard) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   EXPECT_THROW(TokenShard{scratch.path() / "absent.tokens"}, DataError);
   const auto text = scratch.write("text.tokens", std::string(500, 'x'));
   EXPECT_NE(message_of<DataError>([&] { TokenShard{text}; }).find("not a token shard"), std::string::npos);
 }
 
 TEST(TokenShard, NoticesAnyFlippedByteOfTheHeader) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.tokens";
   const ShardInfo written = write_shard(path, some_tokens(100, 256), 256);
   for (int64_t offset = 0; offset < 72; ++offset) {
@@ -72,7 +73,7 @@ TEST(TokenShard, NoticesAnyFlippedByteOfTheHeader) {
 }
 
 TEST(TokenShard, VerifyNoticesAFlippedToken) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.tokens";
   write_shard(path, some_tokens(100, 256), 256);
   flip_byte(path, 128 + 77);
@@ -82,7 +83,7 @@ TEST(TokenShard, VerifyNoticesAFlippedToken) {
 }
 
 TEST(TokenShard, NeverHandsOutATokenAboveTheLargest) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.tokens";
   write_shard(path, some_tokens(100, 256), 256);
   flip_byte(path, 128 + 77);  // the high half of token 38, now at least 0x4000

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
-#include "tandem/data/scratch_directory.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
@@ -20,7 +21,7 @@ Window window_of(const Dataset& set, int64_t index) {
 }
 
 TEST(TokenWindows, MakeEveryTokenButTheFirstATargetOnce) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::string text = "the quick brown fox jumps over the lazy dog";
   const auto file = scratch.write("a.txt", text);
   for (int64_t context = 1; context < static_cast<int64_t>(text.size()); ++context) {
@@ -46,7 +47,7 @@ TEST(TokenWindows, MakeEveryTokenButTheFirstATargetOnce) {
 }
 
 TEST(TokenWindows, PadTheLastWindowWithoutTargets) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const TokenWindows set("a.txt", open_text(scratch.write("a.txt", "abcdef")), 4);
   ASSERT_EQ(set.num_samples(), 2);
   const Window last = window_of(set, 1);
@@ -55,14 +56,14 @@ TEST(TokenWindows, PadTheLastWindowWithoutTargets) {
 }
 
 TEST(TokenWindows, PadNothingWhereTheLastWindowIsFull) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const TokenWindows set("a.txt", open_text(scratch.write("a.txt", "abcdefghi")), 4);
   EXPECT_EQ(set.num_samples(), 2);
   EXPECT_EQ(set.num_valid_targets(1), 4);
 }
 
 TEST(TokenWindows, RefuseTooFewTokensForOneWindow) {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto file = scratch.write("a.txt", "abcd");
   EXPECT_EQ(message_of<DataError>([&] { TokenWindows("a.txt", open_text(file), 4); }),
             "a.txt: 4 tokens are too few: one window of model.context 4 takes 5; use a shorter context or "

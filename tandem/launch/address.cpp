@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "tandem/comm/own_address.h"
+#include "tandem/comm/tcp/own_address.h"
 
 namespace tandem {
 namespace {

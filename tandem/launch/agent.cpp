@@ -12,7 +12,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
 #include "tandem/base/units.h"
-#include "tandem/comm/free_port.h"
+#include "tandem/comm/tcp/free_port.h"
 #include "tandem/launch/environment.h"
 #include "tandem/launch/launch_secret.h"
 #include "tandem/launch/log_directory.h"

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "tandem/comm/key_store/store.h"
 #include "tandem/comm/secret.h"
-#include "tandem/comm/store.h"
 #include "tandem/launch/options.h"
 
 namespace tandem {

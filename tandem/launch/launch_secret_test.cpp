@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "tandem/base/error.h"
-#include "tandem/launch/temporary_directory_test.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {

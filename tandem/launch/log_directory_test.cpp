@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "tandem/launch/temporary_directory_test.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tandem/comm/store.h"
+#include "tandem/comm/key_store/store.h"
 #include "tandem/launch/options.h"
 
 namespace tandem {

@@ -5,7 +5,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
-#include "tandem/launch/temporary_directory_test.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "tandem/base/error.h"
-#include "tandem/comm/free_port.h"
+#include "tandem/comm/tcp/free_port.h"
 #include "tandem/launch/options.h"
 
 namespace tandem {
@@ -121,7 +121,7 @@ void Rendezvous::close_if_enough(Waiting& waiting) {
   if (!waiting.enough_since) waiting.enough_since = Clock::now();
   const bool all_are_back = previous_count_ > 0 && joined >= previous_count_ + newcomers_ && lost_ == 0;
   const milliseconds patience =
-      all_are_back                                                        ? milliseconds(0)
+      all_are_back                                                       ? milliseconds(0)
       : count_returned(waiting.prefix, joined) < previous_count_ - lost_ ? options_.reunion
       : joined < previous_count_ - lost_ + newcomers_ ? std::max(options_.last_call, kNewcomers)
                                                       : options_.last_call;

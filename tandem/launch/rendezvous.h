@@ -27,7 +27,7 @@
 #include <string>
 #include <utility>
 
-#include "tandem/comm/store.h"
+#include "tandem/comm/key_store/store.h"
 #include "tandem/launch/round.h"
 
 namespace tandem {

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "tandem/comm/store.h"
+#include "tandem/comm/key_store/store.h"
 #include "tandem/launch/rendezvous.h"
 #include "tandem/launch/supervisor.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "tandem/base/error.h"
-#include "tandem/metrics/fresh_directory.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
@@ -16,7 +16,7 @@ std::filesystem::path write_rows(const std::filesystem::path& path, const std::s
 }
 
 TEST(CompareMetrics, LooksAtWhatWasComputedAndNotAtHowFast) {
-  const FreshDirectory directory;
+  const TemporaryDirectory directory;
   const auto a = write_rows(directory.path() / "a", R"({"step":1,"loss":2.5,"step_ms":10.0}
 {"step":2,"loss":2.25,"step_ms":11.0}
 )");
@@ -30,7 +30,7 @@ TEST(CompareMetrics, LooksAtWhatWasComputedAndNotAtHowFast) {
 }
 
 TEST(CompareMetrics, NamesTheStepAndBothValues) {
-  const FreshDirectory directory;
+  const TemporaryDirectory directory;
   const auto a =
       write_rows(directory.path() / "a", "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\n");
   const auto b = write_rows(directory.path() / "b", "{\"step\":2,\"loss\":2.125}\n");
@@ -41,7 +41,7 @@ TEST(CompareMetrics, NamesTheStepAndBothValues) {
 }
 
 TEST(CompareMetrics, CountsGapsAndStepsThatComeTwice) {
-  const FreshDirectory directory;
+  const TemporaryDirectory directory;
   const auto whole =
       write_rows(directory.path() / "whole", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
   const auto gap = write_rows(directory.path() / "gap", "{\"step\":2}\n{\"step\":4}\n");
@@ -56,7 +56,7 @@ TEST(CompareMetrics, CountsGapsAndStepsThatComeTwice) {
 }
 
 TEST(CompareMetrics, RefusesWhatIsNoStep) {
-  const FreshDirectory directory;
+  const TemporaryDirectory directory;
   const auto a = write_rows(directory.path() / "a", "{\"step\":1}\n");
   const auto bad = write_rows(directory.path() / "bad", "no step\n");
   EXPECT_THROW(compare_metrics(a, bad), DataError);

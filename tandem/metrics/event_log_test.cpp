@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "tandem/base/file.h"
-#include "tandem/metrics/fresh_directory.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
@@ -18,7 +18,7 @@ std::vector<nlohmann::json> events_of(const std::filesystem::path& run_dir) {
 }
 
 TEST(EventLog, KeepsEveryAttemptAndDropsAHalfWrittenLine) {
-  const FreshDirectory run_dir;
+  const TemporaryDirectory run_dir;
   EventLog(run_dir.path()).write("start", "training \"quickstart\"\nfrom scratch", {{"pid", 7}});
   std::ofstream(run_dir.path() / "events.jsonl", std::ios::app) << "{\"time\":\"20";
   EventLog(run_dir.path()).write(EvalRecord{50, 0.1f, 0.875f});

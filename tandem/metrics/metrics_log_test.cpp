@@ -12,7 +12,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/rng.h"
-#include "tandem/metrics/fresh_directory.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
@@ -40,7 +40,7 @@ class Metrics : public testing::Test {
     std::ofstream(run_dir.path() / name, std::ios::app) << text;
   }
 
-  FreshDirectory run_dir;
+  TemporaryDirectory run_dir;
 };
 
 TEST_F(Metrics, RowsHaveTheColumnsOfTheInterfaceInItsOrder) {

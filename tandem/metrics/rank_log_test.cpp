@@ -6,13 +6,13 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
-#include "tandem/metrics/fresh_directory.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
 
 TEST(RankLog, GoesOnBehindWhatIsThereAndTimesEveryLine) {
-  const FreshDirectory run_dir;
+  const TemporaryDirectory run_dir;
   StepRecord record;
   record.step = 1;
   record.loss = 1.5f;
@@ -36,7 +36,7 @@ TEST(RankLog, GoesOnBehindWhatIsThereAndTimesEveryLine) {
 }
 
 TEST(RankLog, NamesAFileThatCannotBeWritten) {
-  const FreshDirectory run_dir;
+  const TemporaryDirectory run_dir;
   std::ofstream(run_dir.path() / "logs") << "a file";
   try {
     RankLog(run_dir.path(), 0, 10);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/file.h"
-#include "tandem/metrics/fresh_directory.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
@@ -29,7 +29,7 @@ Summary example() {
 }
 
 TEST(Summary, HasTheKeysOfTheInterface) {
-  const FreshDirectory run_dir;
+  const TemporaryDirectory run_dir;
   write_summary(run_dir.path(), example());
   const auto object = nlohmann::json::parse(read_text(run_dir.path() / "summary.json"));
   for (const char* key : {"steps", "final_loss", "eval_loss", "loss_floor", "tokens_per_s", "peak_rss_bytes",
@@ -43,7 +43,7 @@ TEST(Summary, HasTheKeysOfTheInterface) {
 }
 
 TEST(Summary, LeavesOutWhatTheRunDoesNotHave) {
-  const FreshDirectory run_dir;
+  const TemporaryDirectory run_dir;
   Summary summary;
   summary.final_loss = std::numeric_limits<float>::quiet_NaN();
   write_summary(run_dir.path(), summary);
@@ -55,7 +55,7 @@ TEST(Summary, LeavesOutWhatTheRunDoesNotHave) {
 }
 
 TEST(Summary, OfAGpuTellsWhatItsLibrariesTook) {
-  const FreshDirectory run_dir;
+  const TemporaryDirectory run_dir;
   Summary summary = example();
   EXPECT_EQ(summary_table(summary, run_dir.path()).find("device memory"), std::string::npos);
   summary.peak_device_bytes = 700 << 20;

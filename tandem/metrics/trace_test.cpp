@@ -4,13 +4,13 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
-#include "tandem/metrics/fresh_directory.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
 
 TEST(Trace, IsChromeJsonWithSpansInstantsCountersAndNames) {
-  const FreshDirectory directory;
+  const TemporaryDirectory directory;
   const auto path = directory.path() / "trace.json";
   TraceWriter trace(path);
   trace.name_process(0, "rank 0");
@@ -35,7 +35,7 @@ TEST(Trace, IsChromeJsonWithSpansInstantsCountersAndNames) {
 }
 
 TEST(Trace, AnUnfinishedOneLeavesNoFile) {
-  const FreshDirectory directory;
+  const TemporaryDirectory directory;
   { TraceWriter(directory.path() / "trace.json").add_counter("memory", 0, 1); }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
   EXPECT_THROW(TraceWriter(directory.path() / "missing" / "trace.json"), IoError);

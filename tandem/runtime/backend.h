@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tandem/base/dtype.h"
-#include "tandem/compile/fuse.h"
+#include "tandem/compile/passes/fuse.h"
 #include "tandem/runtime/device.h"
 #include "tandem/runtime/device_health.h"
 #include "tandem/runtime/kernel.h"

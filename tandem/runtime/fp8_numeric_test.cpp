@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "tandem/compile/fp8.h"
+#include "tandem/compile/passes/fp8.h"
 #include "tandem/config/values.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"

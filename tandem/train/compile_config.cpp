@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "tandem/base/error.h"
-#include "tandem/compile/recompute.h"
+#include "tandem/compile/passes/recompute.h"
 #include "tandem/data/loader.h"
 #include "tandem/runtime/session.h"
 #include "tandem/train/model_state.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
-#include "tandem/compile/fp8.h"
+#include "tandem/compile/passes/fp8.h"
 #include "tandem/config/load.h"
 #include "tandem/config/mesh.h"
 #include "tandem/kernels/cpu/backend.h"

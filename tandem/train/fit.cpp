@@ -11,7 +11,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
 #include "tandem/base/units.h"
-#include "tandem/compile/recompute.h"
+#include "tandem/compile/passes/recompute.h"
 #include "tandem/config/mesh.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/run_data.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tandem/base/error.h"
-#include "tandem/compile/fp8.h"
+#include "tandem/compile/passes/fp8.h"
 #include "tandem/runtime/initialize.h"
 
 namespace tandem {

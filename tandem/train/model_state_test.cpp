@@ -8,10 +8,10 @@
 
 #include "tandem/base/rng.h"
 #include "tandem/base/split_float.h"
+#include "tandem/base/temporary_directory_test.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/config/load.h"
 #include "tandem/kernels/cpu/backend.h"
-#include "tandem/metrics/fresh_directory.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/host_device.h"
 #include "tandem/runtime/initialize.h"
@@ -137,7 +137,7 @@ TEST_P(ModelState, IsTheSameWhetherTheCpuReachesItOrNot) {
 TEST_P(ModelState, ComesBackFromACheckpointOnAnyDevice) {
   const Config config = tiny(GetParam());
   for (bool staged : {false, true}) {
-    const FreshDirectory folder;
+    const TemporaryDirectory folder;
     Rank writer(config, /*apart=*/true);
     writer.scramble();
     std::vector<std::byte> staging;
@@ -161,7 +161,7 @@ TEST_P(ModelState, ComesBackFromACheckpointOnAnyDevice) {
 
 // Of fp32 numbers a bf16 run loses nothing: it saves the very file that it has read.
 TEST_P(ModelState, GoesThroughEveryPrecisionUnchanged) {
-  const FreshDirectory folder;
+  const TemporaryDirectory folder;
   Rank first(tiny(GetParam(), "fp32"), /*apart=*/false);
   first.scramble();
   const auto expected = by_name(state_views(first.session()));
@@ -184,7 +184,7 @@ TEST_P(ModelState, GoesThroughEveryPrecisionUnchanged) {
 
 TEST(LoadWeights, RoundsThemAsATrainingSessionDoes) {
   for (const char* precision : {"bf16", "fp16", "fp32"}) {
-    const FreshDirectory folder;
+    const TemporaryDirectory folder;
     const Config config = tiny("", precision);
     Rank trained(config, /*apart=*/false);
     trained.scramble();

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tandem/compile/loss_scaler.h"
+#include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/train/evaluate.h"
 #include "tandem/train/lr_schedule.h"

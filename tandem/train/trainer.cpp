@@ -14,7 +14,7 @@
 #include "tandem/checkpoint/mend.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/checkpoint/writer.h"
-#include "tandem/compile/recompute.h"
+#include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/data/fingerprint.h"
 #include "tandem/metrics/summary.h"

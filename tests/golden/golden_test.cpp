@@ -13,7 +13,7 @@
 #include "tandem/compile/pipeline.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/kernels/cuda/backend.h"
-#include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cuda/device/devices.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/initialize.h"
 #include "tandem/runtime/session.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "tandem/base/rng.h"
-#include "tandem/compile/differentiate.h"
+#include "tandem/compile/passes/differentiate.h"
 #include "tandem/config/load.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/runtime/session.h"

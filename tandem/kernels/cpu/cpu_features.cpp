@@ -14,7 +14,7 @@
 
 #include "hwy/targets.h"
 #include "tandem/base/error.h"
-#include "tandem/kernels/cpu/gemm_engine.h"
+#include "tandem/kernels/cpu/gemm/gemm_engine.h"
 
 namespace tandem::cpu {
 namespace {

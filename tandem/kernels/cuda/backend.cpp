@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "tandem/kernels/cuda/ceilings.h"
-#include "tandem/kernels/cuda/cuda_device.h"
-#include "tandem/kernels/cuda/devices.h"
-#include "tandem/kernels/cuda/gpu_of_rank.h"
-#include "tandem/kernels/cuda/nvml.h"
+#include "tandem/kernels/cuda/device/ceilings.h"
+#include "tandem/kernels/cuda/device/cuda_device.h"
+#include "tandem/kernels/cuda/device/devices.h"
+#include "tandem/kernels/cuda/device/gpu_of_rank.h"
+#include "tandem/kernels/cuda/device/nvml.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "tandem/base/error.h"
-#include "tandem/kernels/cuda/queue_of.h"
+#include "tandem/kernels/cuda/device/queue_of.h"
 #include "tandem/runtime/kernel.h"
 #include "tandem/runtime/storage.h"
 

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "tandem/kernels/cuda/cuda_check.h"
+#include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tandem/kernels/cpu/pointwise_test.h"
-#include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cpu/pointwise/pointwise_test.h"
+#include "tandem/kernels/cuda/device/devices.h"
 #include "tandem/runtime/kernel.h"
 
 namespace tandem::cuda {

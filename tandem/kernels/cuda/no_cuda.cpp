@@ -1,7 +1,7 @@
 // Answers where Tandem was built without CUDA.
 #include "tandem/base/error.h"
 #include "tandem/kernels/cuda/backend.h"
-#include "tandem/kernels/cuda/devices.h"
+#include "tandem/kernels/cuda/device/devices.h"
 
 namespace tandem::cuda {
 

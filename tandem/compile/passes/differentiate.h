@@ -1,0 +1,24 @@
+// From a forward graph to one micro-batch of training.
+//
+// Changes: the loss becomes cross_entropy_grad (vocab_loss_grad where the vocabulary is split), which turns
+//   the logits into their gradient in place, and backward nodes are appended in reverse order; every
+//   parameter gets a gradient state "grad:<name>", to which its contributions are added in place, so that
+//   running the graph again accumulates. A chunk of a pipeline that ends in a send has no loss: its backward
+//   begins with a recv of the sent value's gradient; one that begins with a recv ends its backward with a
+//   send.
+// Keeps: the forward nodes and their numbers. Only the output "stats" remains.
+// Needs before: a forward graph that ends in the loss or in a send. Needs after: nothing.
+#pragma once
+
+#include "tandem/compile/passes/precision.h"
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+// A table that is both embedding and head gets a second gradient state for the embedding where the two are to
+// be summed apart, as the ranks at both ends of a pipeline do: "grad:<name>" and "grad:<name>:embedding".
+inline constexpr std::string_view kEmbeddingPart = ":embedding";
+
+Graph differentiate(const Graph& forward, const PrecisionPolicy& precision = {}, bool split_tied = false);
+
+}  // namespace tandem

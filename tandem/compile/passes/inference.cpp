@@ -1,0 +1,38 @@
+#include "tandem/compile/passes/inference.h"
+
+#include <set>
+
+#include "tandem/compile/rewrite.h"
+#include "tandem/ir/infer.h"
+
+namespace tandem {
+
+Graph inference(const Graph& forward, bool keep_logits) {
+  Graph kept = forward;
+  std::erase_if(kept.outputs(),
+                [&](const GraphOutput& output) { return output.name != (keep_logits ? "logits" : "stats"); });
+
+  std::set<int32_t> needed;
+  for (const GraphOutput& output : kept.outputs()) needed.insert(output.value.node);
+  for (int32_t id = kept.num_nodes() - 1; id >= 0; --id) {
+    if (kept.node(id).op == Op::Send) needed.insert(id);
+    if (!needed.contains(id)) continue;
+    for (Value input : kept.node(id).inputs) needed.insert(input.node);
+  }
+
+  Rewrite rewrite(kept);
+  for (int32_t id : needed) {
+    const Node& node = kept.node(id);
+    if (node.op != Op::BatchNorm && node.op != Op::BatchNormApply) {
+      rewrite.copy(id);
+      continue;
+    }
+    std::vector<Value> inputs;
+    for (size_t i = 0; i < 5; ++i) inputs.push_back(rewrite.at(node.inputs[i]));  // all but gathered parts
+    rewrite.set({id, 0}, append(rewrite.graph(), Op::BatchNormInfer, inputs,
+                                {{"eps", node.attrs.real("eps")}}, node.block));
+  }
+  return rewrite.finish();
+}
+
+}  // namespace tandem

@@ -1,0 +1,142 @@
+// Rotary positions, in place on packed qkv: element pair (i, i + head_dim / 2) of every query and key head is
+// turned by t * theta^(-2 i / head_dim), and back by the gradient. One table of cosines and sines serves all
+// batches and heads; it is made in double, since t times a frequency needs more bits than fp32 has.
+#include <algorithm>
+#include <cmath>
+
+#include "tandem/base/error.h"
+#include "tandem/kernels/cpu/attention/attention.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tandem/kernels/cpu/attention/rope.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "tandem/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem {
+namespace HWY_NAMESPACE {
+namespace rope {
+
+// One token: heads follow one another in `row`.
+template <typename S>
+HWY_ATTR void rotate_heads(S* row, int64_t num_heads, int64_t half, const float* cosines,
+                           const float* sines) {
+  const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t head = 0; head < num_heads; ++head, row += 2 * half) {
+    S* first = row;
+    S* second = row + half;
+    int64_t i = 0;
+    for (; i + lanes <= half; i += lanes) {
+      const auto a = load_float(d, first + i);
+      const auto b = load_float(d, second + i);
+      const auto c = hn::LoadU(d, cosines + i);
+      const auto s = hn::LoadU(d, sines + i);
+      store_float(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), first + i);
+      store_float(d, hn::MulAdd(a, s, hn::Mul(b, c)), second + i);
+    }
+    for (; i < half; ++i) {
+      const float a = scalar_float(first[i]);
+      const float b = scalar_float(second[i]);
+      store_scalar(a * cosines[i] - b * sines[i], first + i);
+      store_scalar(b * cosines[i] + a * sines[i], second + i);
+    }
+  }
+}
+
+}  // namespace rope
+
+void rope_token(void* qkv, DType dtype, int64_t offset, int64_t num_heads, int64_t half, const float* cosines,
+                const float* sines) {
+  switch (dtype) {
+    case DType::BF16:
+      return rope::rotate_heads(static_cast<BFloat16*>(qkv) + offset, num_heads, half, cosines, sines);
+    case DType::F16:
+      return rope::rotate_heads(static_cast<Half*>(qkv) + offset, num_heads, half, cosines, sines);
+    default: return rope::rotate_heads(static_cast<float*>(qkv) + offset, num_heads, half, cosines, sines);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tandem
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tandem {
+HWY_EXPORT(rope_token);
+
+namespace cpu::attention {
+namespace {
+
+bool supports(const CallSignature& call) {
+  if (!fast_attention_type(call.in[0], *call.attrs)) return false;
+  return attention_shape(call.in[0], *call.attrs).head_dim % 2 == 0;
+}
+
+// The table: rows of cosines, then of sines, [tokens, head_dim / 2] each.
+size_t workspace(const CallSignature& call, int) {
+  const AttentionShape shape = attention_shape(call.in[0], *call.attrs);
+  return static_cast<size_t>(shape.tokens * shape.head_dim) * sizeof(float);
+}
+
+// Positions of one task. Only its first comes from cos and sin; the others turn that on by one position at a
+// time, in double, where so few steps lose nothing that fp32 could show.
+constexpr int64_t kPositions = 16;
+
+void fill_table(int64_t begin, int64_t end, int64_t half, double theta, double direction, float* cosines,
+                float* sines) {
+  for (int64_t i = 0; i < half; ++i) {
+    const double frequency = direction * std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+    const double step_cos = std::cos(frequency);
+    const double step_sin = std::sin(frequency);
+    double c = std::cos(static_cast<double>(begin) * frequency);
+    double s = std::sin(static_cast<double>(begin) * frequency);
+    for (int64_t position = begin; position < end; ++position) {
+      cosines[position * half + i] = static_cast<float>(c);
+      sines[position * half + i] = static_cast<float>(s);
+      const double next = c * step_cos - s * step_sin;
+      s = s * step_cos + c * step_sin;
+      c = next;
+    }
+  }
+}
+
+// Direction 1 turns, -1 turns back.
+void rotate(const KernelArgs& args, Stream& stream, double direction) {
+  const TensorArg& qkv = args.out[0];
+  TANDEM_CHECK(args.in[0].data == qkv.data, "rope works in place");
+  const AttentionShape shape = attention_shape(qkv.type, args.attrs);
+  const int64_t half = shape.head_dim / 2;
+  const double theta = args.attrs.real("theta");
+  TANDEM_CHECK(args.workspace.size() >= static_cast<size_t>(shape.tokens * shape.head_dim) * sizeof(float));
+  float* cosines = reinterpret_cast<float*>(args.workspace.data());
+  float* sines = cosines + shape.tokens * half;
+  const auto rotate_token = HWY_DYNAMIC_DISPATCH(rope_token);
+  stream.pool().parallel_for((shape.tokens + kPositions - 1) / kPositions, [&](int64_t task, int) {
+    const int64_t begin = task * kPositions;
+    const int64_t end = std::min(shape.tokens, begin + kPositions);
+    fill_table(begin, end, half, theta, direction, cosines, sines);
+    for (int64_t batch = 0; batch < shape.batch; ++batch) {
+      for (int64_t position = begin; position < end; ++position) {
+        const int64_t offset = (batch * shape.tokens + position) * shape.qkv_stride();
+        rotate_token(qkv.data, qkv.type.dtype, offset, shape.heads + shape.kv_heads, half,
+                     cosines + position * half, sines + position * half);
+      }
+    }
+  });
+}
+
+void run_rope(const KernelArgs& args, Stream& stream) { rotate(args, stream, 1.0); }
+void run_rope_grad(const KernelArgs& args, Stream& stream) { rotate(args, stream, -1.0); }
+
+}  // namespace
+
+void add_rope_kernels(KernelRegistry& registry) {
+  registry.add({"cpu.rope", Op::Rope, supports, workspace, run_rope});
+  registry.add({"cpu.rope_grad", Op::RopeGrad, supports, workspace, run_rope_grad});
+}
+
+}  // namespace cpu::attention
+}  // namespace tandem
+#endif

@@ -1,0 +1,76 @@
+// The fast rotary kernels against the reference, and as each other's inverse. Results are a few products of
+// fp32 numbers of order one, so they agree to a few units in the last place of the storage type.
+#include <gtest/gtest.h>
+
+#include "tandem/kernels/cpu/ref/ref_kernel_run_test.h"
+#include "tandem/kernels/cpu/register.h"
+
+namespace tandem::cpu {
+namespace {
+
+KernelRegistry fast_kernels() {
+  KernelRegistry registry;
+  add_attention_kernels(registry);
+  return registry;
+}
+
+double tolerance(DType dtype) {
+  if (dtype == DType::BF16) return 0x1p-7;
+  if (dtype == DType::F16) return 0x1p-10;
+  return 1e-6;
+}
+
+struct Case {
+  int64_t batch, tokens, heads, kv_heads, head_dim;
+  double theta;
+  Attrs attrs() const { return {{"heads", heads}, {"kv_heads", kv_heads}, {"theta", theta}}; }
+  Shape qkv() const { return {batch, tokens, (heads + 2 * kv_heads) * head_dim}; }
+};
+
+const Case kCases[] = {{2, 1, 1, 1, 2, 10000.0},
+                       {1, 5, 3, 1, 20, 10000.0},
+                       {2, 67, 4, 2, 64, 10000.0},
+                       {1, 33, 2, 2, 80, 500000.0},
+                       {1, 2100, 1, 1, 16, 10000.0}};
+
+TEST(Rope, MatchesReferenceOverRaggedShapes) {
+  for (const Case& c : kCases) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+      for (const auto& [op, name] :
+           {std::pair{Op::Rope, "cpu.rope"}, std::pair{Op::RopeGrad, "cpu.rope_grad"}}) {
+        SCOPED_TRACE(fmt::format("{} T {} head_dim {} {}", name, c.tokens, c.head_dim, dtype_name(dtype)));
+        KernelRun expected(op, c.attrs());
+        expected.random_in(dtype, c.qkv(), 1).in_place_out();
+        KernelRun actual = expected;
+        expected.run_reference();
+        actual.run(fast_kernels(), name);
+        expect_near(actual.result(0), expected.result(0), tolerance(dtype));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(RopeGrad, TurnsBackWhatRopeTurned) {
+  const Case c{1, 300, 2, 1, 48, 10000.0};
+  KernelRun forward(Op::Rope, c.attrs());
+  forward.random_in(DType::F32, c.qkv(), 1).in_place_out();
+  KernelRun original(Op::Scale, {{"factor", 1.0}});
+  original.random_in(DType::F32, c.qkv(), 1).out(DType::F32, c.qkv()).run_reference();
+  forward.run(fast_kernels(), "cpu.rope");
+  KernelRun backward(Op::RopeGrad, c.attrs());
+  backward.in(DType::F32, c.qkv(), forward.result(0)).in_place_out().run(fast_kernels(), "cpu.rope_grad");
+  expect_near(backward.result(0), original.result(0), 1e-6);
+}
+
+TEST(Rope, GivesTheSameBitsForAnyThreadCount) {
+  const Case c{3, 130, 4, 2, 40, 10000.0};
+  KernelRun run(Op::Rope, c.attrs());
+  run.random_in(DType::F32, c.qkv(), 1).in_place_out();
+  const auto one = run.run(fast_kernels(), "cpu.rope", 1).result_bytes(0);
+  for (const int threads : {2, 4})
+    EXPECT_EQ(one, run.run(fast_kernels(), "cpu.rope", threads).result_bytes(0));
+}
+
+}  // namespace
+}  // namespace tandem::cpu

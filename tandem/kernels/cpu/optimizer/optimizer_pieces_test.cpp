@@ -1,0 +1,148 @@
+// Parameters as a data-parallel rank holds them: 1-D pieces of any length, anywhere in a flat buffer.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tandem/base/split_float.h"
+#include "tandem/kernels/cpu/optimizer/optimizer_chunks.h"
+#include "tandem/kernels/cpu/pointwise/pointwise_test.h"
+
+namespace tandem::cpu {
+namespace {
+
+constexpr int64_t kShift = 3;  // elements before the parameter: no vector of it is aligned
+
+struct Setting {
+  Op op;
+  DType weight, gradient;
+  bool masters;
+};
+
+std::vector<Setting> all_settings() {
+  std::vector<Setting> settings;
+  for (Op op : {Op::AdamW, Op::Sgd}) {
+    for (DType weight : kStorage) {
+      for (bool masters : {false, true}) {
+        settings.push_back({op, weight, DType::F32, masters});
+        if (weight != DType::F32) settings.push_back({op, weight, weight, masters});
+      }
+    }
+  }
+  return settings;
+}
+
+// Ascending places in [0, elems], with some pieces of no or one element.
+std::vector<int64_t> random_cuts(int64_t elems, uint64_t seed) {
+  const Rng rng(seed, 1);
+  std::vector<int64_t> cuts = {0, elems};
+  for (uint64_t i = 0; i < 12; ++i) {
+    cuts.push_back(static_cast<int64_t>(rng.below(i, static_cast<uint64_t>(elems))));
+    if (i % 4 == 0) cuts.push_back(cuts.back());
+    if (i % 4 == 1) cuts.push_back(cuts.back() + 1);
+  }
+  std::sort(cuts.begin(), cuts.end());
+  return cuts;
+}
+
+// Piece [begin, end) of a tensor that lies kShift elements into its buffer.
+TensorArg piece(HostTensor& buffer, int64_t begin, int64_t end) {
+  const DType dtype = buffer.type.dtype;
+  return {buffer.bytes.data() + (kShift + begin) * dtype_bytes(dtype), {dtype, {end - begin}}};
+}
+
+HostTensor random_buffer(DType dtype, int64_t elems, uint64_t stream) {
+  return random_tensor(dtype, {elems + 2 * kShift}, stream, dtype == DType::I16 ? 4000 : 1);
+}
+
+// The parameter's tensors after one update of its pieces between cuts.
+std::vector<HostTensor> updated(const Setting& setting, int64_t elems, const std::vector<int64_t>& cuts,
+                                int num_threads) {
+  std::vector<HostTensor> buffers = {random_buffer(setting.weight, elems, 1),
+                                     random_buffer(setting.gradient, elems, 2),
+                                     random_buffer(DType::F32, elems, 3)};
+  if (setting.op == Op::AdamW) {
+    buffers.push_back(random_buffer(DType::F32, elems, 4));
+    for (int64_t i = 0; i < elems + 2 * kShift; ++i)
+      ref::set(buffers.back().arg(), i, std::abs(buffers.back().at(i)));
+  }
+  if (setting.masters) buffers.push_back(random_buffer(master_dtype(setting.weight), elems, 1));
+  HostTensor hyper(DType::F32, {kHyperSlots}), norm(DType::F64, {2});
+  const std::array<double, kHyperSlots> values = {0.01, 0.9, 0.95, 1e-8, 0.1, 3, 0.37, 2};
+  for (int i = 0; i < kHyperSlots; ++i) ref::set(hyper.arg(), i, values[static_cast<size_t>(i)]);
+  ref::set(norm.arg(), 0, 2.5);
+  ref::set(norm.arg(), 1, 1);
+
+  std::vector<TensorArg> in = {hyper.arg(), norm.arg()};
+  std::string decay;
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    for (HostTensor& buffer : buffers) in.push_back(piece(buffer, cuts[i], cuts[i + 1]));
+    decay += i == 0 ? "1" : ",1";
+  }
+  const Attrs attrs{{"masters", int64_t{setting.masters}}, {"decay", decay}};
+  const KernelRegistry registry = all_kernels();
+  Stream stream(pool_of(num_threads));
+  registry.by_name("cpu." + std::string(op_name(setting.op)))
+      .run({in, std::span(in).subspan(2), attrs, {}}, stream);
+  return buffers;
+}
+
+TEST(OptimizerPieces, HaveTheBitsOfTheWholeHoweverItIsCut) {
+  for_each_target([] {
+    for (const Setting& setting : all_settings()) {
+      for (const int64_t elems : {int64_t{1}, int64_t{100}, kOptimizerChunk + 77}) {
+        SCOPED_TRACE(fmt::format("{} w {} g {} masters {} elems {}", op_name(setting.op),
+                                 dtype_name(setting.weight), dtype_name(setting.gradient), setting.masters,
+                                 elems));
+        const auto whole = updated(setting, elems, {0, elems}, 1);
+        for (uint64_t seed = 0; seed < 3; ++seed) {
+          const auto cuts = random_cuts(elems, seed);
+          // Everything: also the elements before and after the parameter, which nobody may touch.
+          ASSERT_EQ(updated(setting, elems, cuts, 1), whole) << fmt::format("{}", fmt::join(cuts, " "));
+          ASSERT_EQ(updated(setting, elems, cuts, 4), whole) << fmt::format("{}", fmt::join(cuts, " "));
+        }
+      }
+    }
+  });
+}
+
+TEST(OptimizerPieces, MayBeNoneAtAll) {
+  for (Op op : {Op::AdamW, Op::Sgd}) updated({op, DType::F32, DType::F32, false}, 5, {0}, 1);
+}
+
+TEST(SquareSumsPieces, AddUpToTheWhole) {
+  for_each_target([] {
+    for (const DType dtype : kStorage) {
+      const int64_t elems = kOptimizerChunk + 77;
+      HostTensor buffer = random_buffer(dtype, elems, 1), hyper(DType::F32, {kHyperSlots}),
+                 stats(DType::F64, {1}), sums(DType::F64, {3});
+      ref::set(hyper.arg(), kHyperInvScale, 0.5);
+      for (int64_t i = 0; i < kShift; ++i) {  // around the parameter
+        ref::set(buffer.arg(), i, NAN);
+        ref::set(buffer.arg(), elems + kShift + i, NAN);
+      }
+      double expected = 0;
+      for (int64_t i = 0; i < elems; ++i) expected += std::pow(0.5 * buffer.at(kShift + i), 2);
+      for (uint64_t seed = 0; seed < 3; ++seed) {
+        const auto cuts = random_cuts(elems, seed);
+        std::vector<TensorArg> in = {hyper.arg(), stats.arg()}, out = {sums.arg()};
+        std::string slots;
+        for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+          in.push_back(piece(buffer, cuts[i], cuts[i + 1]));
+          slots += i == 0 ? "0" : ",0";
+        }
+        std::vector<double> workspace(cuts.size() + 2);
+        Stream stream(pool_of(2));
+        const Attrs attrs{{"slots", slots}, {"num_slots", 1}};
+        all_kernels()
+            .by_name("cpu.square_sums")
+            .run({in, out, attrs, std::as_writable_bytes(std::span(workspace))}, stream);
+        EXPECT_NEAR(sums.at(0) / expected, 1, 1e-12);
+        EXPECT_EQ(sums.at(1), 0);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tandem::cpu

@@ -1,0 +1,124 @@
+// The loop that both update rules share: one pass over a chunk that reads the weight (or its master) and the
+// gradient as fp32, applies the rule, and stores the new weight and a zeroed gradient. Rules use no fused
+// multiply-adds: not every target has them, and all must give the bits of tandem/runtime/optimizer_step.h.
+// Included once per target from within foreach_target, hence the toggled guard.
+#if defined(TANDEM_KERNELS_CPU_OPTIMIZER_UPDATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TANDEM_KERNELS_CPU_OPTIMIZER_UPDATE_INL_H_
+#undef TANDEM_KERNELS_CPU_OPTIMIZER_UPDATE_INL_H_
+#else
+#define TANDEM_KERNELS_CPU_OPTIMIZER_UPDATE_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "tandem/kernels/cpu/optimizer/optimizer_kernels.h"
+#include "tandem/kernels/cpu/pointwise/pointwise-inl.h"
+#include "tandem/kernels/cpu/pointwise/pointwise.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem {
+namespace HWY_NAMESPACE {
+
+// The master whose halves these are (tandem/base/split_float.h).
+HWY_INLINE FloatVec load_joined(FloatTag d, const BFloat16* high, const int16_t* low, Whole) {
+  const hn::Rebind<uint16_t, FloatTag> d16;
+  const hn::Rebind<int16_t, FloatTag> i16;
+  const hn::RebindToUnsigned<FloatTag> d32;
+  const hn::RebindToSigned<FloatTag> i32;
+  const auto top = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(high)));
+  const auto rest = hn::BitCast(d32, hn::PromoteTo(i32, hn::LoadU(i16, low)));
+  return hn::BitCast(d, hn::Add(hn::ShiftLeft<16>(top), rest));
+}
+HWY_INLINE FloatVec load_joined(FloatTag d, const BFloat16* high, const int16_t* low, Part part) {
+  alignas(64) BFloat16 padded_high[HWY_MAX_BYTES / sizeof(float)] = {};
+  alignas(64) int16_t padded_low[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(padded_high, high, part.count * sizeof(BFloat16));
+  std::memcpy(padded_low, low, part.count * sizeof(int16_t));
+  return load_joined(d, padded_high, padded_low, Whole{});
+}
+
+HWY_INLINE void store_split(FloatTag, FloatVec v, BFloat16* high, int16_t* low, Whole) {
+  const hn::RebindToUnsigned<FloatTag> d32;
+  const hn::Rebind<uint16_t, FloatTag> d16;
+  const auto bits = hn::BitCast(d32, v);
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Set(d32, 0x8000u)));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40u));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
+  hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet, rounded)), d16,
+             reinterpret_cast<uint16_t*>(high));
+  hn::StoreU(hn::TruncateTo(d16, hn::IfThenZeroElse(is_nan, bits)), d16, reinterpret_cast<uint16_t*>(low));
+}
+HWY_INLINE void store_split(FloatTag d, FloatVec v, BFloat16* high, int16_t* low, Part part) {
+  alignas(64) BFloat16 padded_high[HWY_MAX_BYTES / sizeof(float)];
+  alignas(64) int16_t padded_low[HWY_MAX_BYTES / sizeof(float)];
+  store_split(d, v, padded_high, padded_low, Whole{});
+  std::memcpy(high, padded_high, part.count * sizeof(BFloat16));
+  std::memcpy(low, padded_low, part.count * sizeof(int16_t));
+}
+
+// The weight alone, its fp32 master beside it, or a bf16 weight with its master's low half.
+enum class Trained { Weight, Master, Halves };
+
+template <Trained kTrained, typename W>
+HWY_INLINE FloatVec load_trained(FloatTag d, const cpu::UpdateChunk& chunk, const W* w, size_t i, auto part) {
+  if constexpr (kTrained == Trained::Halves) {
+    return load_joined(d, w + i, static_cast<const int16_t*>(chunk.master) + i, part);
+  } else if constexpr (kTrained == Trained::Master) {
+    return load_float(d, static_cast<const float*>(chunk.master) + i, part);
+  } else {
+    return load_float(d, w + i, part);
+  }
+}
+
+template <Trained kTrained, typename W>
+HWY_INLINE void store_trained(FloatTag d, FloatVec v, const cpu::UpdateChunk& chunk, W* w, size_t i,
+                              auto part) {
+  if constexpr (kTrained == Trained::Halves) {
+    store_split(d, v, w + i, static_cast<int16_t*>(chunk.master) + i, part);
+  } else {
+    if constexpr (kTrained == Trained::Master) store_float(d, v, static_cast<float*>(chunk.master) + i, part);
+    store_float(d, v, w + i, part);
+  }
+}
+
+template <Trained kTrained, typename W, typename G, typename Rule>
+HWY_INLINE void update_elems(const cpu::UpdateChunk& chunk, float grad_factor, const Rule& rule) {
+  const FloatTag d;
+  W* w = static_cast<W*>(chunk.w);
+  G* g = static_cast<G*>(chunk.g);
+  const auto factor = hn::Set(d, grad_factor);
+  for_each_vector(static_cast<size_t>(chunk.elems), [&](size_t i, auto part) {
+    const auto old = load_trained<kTrained>(d, chunk, w, i, part);
+    const auto grad = hn::Mul(load_float(d, g + i, part), factor);
+    const auto updated = rule(old, grad, i, part);
+    store_trained<kTrained>(d, updated, chunk, w, i, part);
+    if (!chunk.keep_gradient) store_float(d, hn::Zero(d), g + i, part);
+  });
+}
+
+template <Trained kTrained, typename W, typename Rule>
+HWY_INLINE void update_by_gradient(const cpu::UpdateChunk& chunk, float grad_factor, const Rule& rule) {
+  if (chunk.g_dtype == DType::F32) {
+    update_elems<kTrained, W, float>(chunk, grad_factor, rule);
+  } else {
+    update_elems<kTrained, W, W>(chunk, grad_factor, rule);
+  }
+}
+
+// rule(old weight, gradient, index, part) gives the new weight.
+template <typename Rule>
+HWY_INLINE void update_chunk(const cpu::UpdateChunk& chunk, float grad_factor, const Rule& rule) {
+  cpu::with_storage(chunk.w_dtype, [&]<typename W>(W) {
+    if (chunk.master != nullptr) {
+      constexpr Trained kMaster = std::is_same_v<W, BFloat16> ? Trained::Halves : Trained::Master;
+      update_by_gradient<kMaster, W>(chunk, grad_factor, rule);
+    } else {
+      update_by_gradient<Trained::Weight, W>(chunk, grad_factor, rule);
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tandem
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,122 @@
+// Reference losses: softmax cross-entropy on logits, or on the product x w^T without keeping it.
+#include <algorithm>
+
+#include "tandem/kernels/cpu/ref/ref_tensor.h"
+
+namespace tandem::cpu::ref {
+namespace {
+
+struct LossSums {
+  double nll = 0;
+  double correct = 0;
+  void store(const TensorArg& stats) const {
+    set(stats, 0, nll);
+    set(stats, 1, correct);
+  }
+};
+
+// Adds one row's loss to `sums` and turns its logits into (softmax - onehot) * scale; target -1 is ignored.
+void softmax_row(std::vector<double>& logits, int64_t target, double scale, LossSums& sums) {
+  if (target < 0) {
+    std::fill(logits.begin(), logits.end(), 0.0);
+    return;
+  }
+  TANDEM_CHECK(target < static_cast<int64_t>(logits.size()), "target {} of {} classes", target,
+               logits.size());
+  const auto label = static_cast<size_t>(target);
+  const auto largest = std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (double logit : logits) sum += std::exp(logit - *largest);
+  const double log_sum = *largest + std::log(sum);
+  sums.nll += log_sum - logits[label];
+  sums.correct += largest - logits.begin() == target ? 1 : 0;
+  for (double& logit : logits) logit = std::exp(logit - log_sum) * scale;
+  logits[label] -= scale;
+}
+
+void run_cross_entropy(const KernelArgs& args, Stream&) {
+  const TensorArg &logits = args.in[0], &targets = args.in[1];
+  const int64_t vocab = logits.type.shape.last();
+  std::vector<double> row(static_cast<size_t>(vocab));
+  LossSums sums;
+  for (int64_t n = 0; n < logits.type.shape.rows(); ++n) {
+    for (int64_t v = 0; v < vocab; ++v) row[static_cast<size_t>(v)] = get(logits, n * vocab + v);
+    softmax_row(row, index(targets, n), 1, sums);
+  }
+  sums.store(args.out[0]);
+}
+
+void run_cross_entropy_grad(const KernelArgs& args, Stream&) {
+  const TensorArg &logits = args.in[0], &targets = args.in[1], &dlogits = args.out[0];
+  const int64_t vocab = logits.type.shape.last();
+  std::vector<double> row(static_cast<size_t>(vocab));
+  LossSums sums;
+  for (int64_t n = 0; n < logits.type.shape.rows(); ++n) {
+    for (int64_t v = 0; v < vocab; ++v) row[static_cast<size_t>(v)] = get(logits, n * vocab + v);
+    softmax_row(row, index(targets, n), get(args.in[2], 0), sums);
+    for (int64_t v = 0; v < vocab; ++v) set(dlogits, n * vocab + v, row[static_cast<size_t>(v)]);
+  }
+  sums.store(args.out[1]);
+}
+
+// Row n of x times the transpose of w.
+void project_row(const TensorArg& x, const TensorArg& w, int64_t n, std::vector<double>& logits) {
+  const int64_t dim = x.type.shape.last();
+  for (size_t v = 0; v < logits.size(); ++v) {
+    logits[v] = 0;
+    for (int64_t i = 0; i < dim; ++i) {
+      logits[v] += get(x, n * dim + i) * get(w, static_cast<int64_t>(v) * dim + i);
+    }
+  }
+}
+
+void run_linear_cross_entropy(const KernelArgs& args, Stream&) {
+  const TensorArg &x = args.in[0], &w = args.in[1], &targets = args.in[2];
+  std::vector<double> logits(static_cast<size_t>(w.type.shape.rows()));
+  LossSums sums;
+  for (int64_t n = 0; n < x.type.shape.rows(); ++n) {
+    project_row(x, w, n, logits);
+    softmax_row(logits, index(targets, n), 1, sums);
+  }
+  sums.store(args.out[0]);
+}
+
+void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
+  begin_accumulators(args, {2});
+  const TensorArg &x = args.in[0], &w = args.in[1], &targets = args.in[2], &scale = args.in[3];
+  const TensorArg &dx = args.out[0], &stats = args.out[1], &acc_dw = args.out[2];
+  const int64_t dim = x.type.shape.last();
+  std::vector<double> logits(static_cast<size_t>(w.type.shape.rows()));
+  std::vector<double> dw(static_cast<size_t>(acc_dw.elems()));
+  LossSums sums;
+  for (int64_t n = 0; n < x.type.shape.rows(); ++n) {
+    project_row(x, w, n, logits);
+    softmax_row(logits, index(targets, n), get(scale, 0), sums);
+    for (int64_t i = 0; i < dim; ++i) {
+      double sum = 0;
+      for (size_t v = 0; v < logits.size(); ++v) {
+        sum += logits[v] * get(w, static_cast<int64_t>(v) * dim + i);
+        dw[v * static_cast<size_t>(dim) + static_cast<size_t>(i)] += logits[v] * get(x, n * dim + i);
+      }
+      set(dx, n * dim + i, sum);
+    }
+  }
+  for (int64_t i = 0; i < acc_dw.elems(); ++i) accumulate(acc_dw, i, dw[static_cast<size_t>(i)]);
+  sums.store(stats);
+}
+
+void run_add_stats(const KernelArgs& args, Stream&) {
+  for (int64_t i = 0; i < args.in[1].elems(); ++i) accumulate(args.out[0], i, get(args.in[1], i));
+}
+
+}  // namespace
+
+void add_loss(KernelRegistry& registry) {
+  add(registry, Op::CrossEntropy, run_cross_entropy);
+  add(registry, Op::CrossEntropyGrad, run_cross_entropy_grad);
+  add(registry, Op::LinearCrossEntropy, run_linear_cross_entropy);
+  add(registry, Op::LinearCrossEntropyGrad, run_linear_cross_entropy_grad);
+  add(registry, Op::AddStats, run_add_stats);
+}
+
+}  // namespace tandem::cpu::ref

@@ -1,0 +1,81 @@
+// Reference pointwise ops. An output may share its first input's bytes: each element is read, then written.
+#include "tandem/kernels/cpu/ref/ref_tensor.h"
+
+namespace tandem::cpu::ref {
+namespace {
+
+template <typename Fn>
+void map(const KernelArgs& args, Fn&& fn) {
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) set(args.out[0], i, fn(get(args.in[0], i)));
+}
+
+template <typename Fn>
+void map2(const KernelArgs& args, Fn&& fn) {
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) {
+    set(args.out[0], i, fn(get(args.in[0], i), get(args.in[1], i)));
+  }
+}
+
+void run_add(const KernelArgs& args, Stream&) {
+  map2(args, [](double a, double b) { return a + b; });
+}
+
+void run_scale(const KernelArgs& args, Stream&) {
+  const double factor = args.attrs.real("factor");
+  map(args, [factor](double x) { return factor * x; });
+}
+
+void run_gelu(const KernelArgs& args, Stream&) { map(args, gelu); }
+
+void run_gelu_grad(const KernelArgs& args, Stream&) {
+  map2(args, [](double dy, double x) { return dy * gelu_slope(x); });
+}
+
+void run_relu(const KernelArgs& args, Stream&) {
+  map(args, [](double x) { return x < 0 ? 0 : x; });  // a NaN stays one
+}
+
+void run_relu_grad(const KernelArgs& args, Stream&) {
+  map2(args, [](double dy, double y) { return y > 0 ? dy : 0; });
+}
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+void run_swiglu(const KernelArgs& args, Stream&) {
+  const TensorArg &gate_up = args.in[0], &y = args.out[0];
+  const int64_t cols = y.type.shape.last();
+  for (int64_t i = 0; i < y.elems(); ++i) {
+    const int64_t at = i / cols * 2 * cols + i % cols;
+    const double gate = get(gate_up, at), up = get(gate_up, at + cols);
+    set(y, i, gate * sigmoid(gate) * up);
+  }
+}
+
+// dgate_up may be gate_up, and y may be dy: an element is read before it is written.
+void run_swiglu_grad(const KernelArgs& args, Stream&) {
+  const TensorArg &dy = args.in[0], &gate_up = args.in[1], &dgate_up = args.out[0];
+  const bool again = args.out.size() > 1;
+  const int64_t cols = dy.type.shape.last();
+  for (int64_t i = 0; i < dy.elems(); ++i) {
+    const int64_t at = i / cols * 2 * cols + i % cols;
+    const double gate = get(gate_up, at), up = get(gate_up, at + cols), s = sigmoid(gate), d = get(dy, i);
+    set(dgate_up, at, d * up * s * (1 + gate * (1 - s)));
+    set(dgate_up, at + cols, d * gate * s);
+    if (again) set(args.out[1], i, gate * s * up);
+  }
+}
+
+}  // namespace
+
+void add_pointwise(KernelRegistry& registry) {
+  add(registry, Op::Add, run_add);
+  add(registry, Op::Scale, run_scale);
+  add(registry, Op::Gelu, run_gelu);
+  add(registry, Op::GeluGrad, run_gelu_grad);
+  add(registry, Op::Relu, run_relu);
+  add(registry, Op::ReluGrad, run_relu_grad);
+  add(registry, Op::Swiglu, run_swiglu);
+  add(registry, Op::SwigluGrad, run_swiglu_grad);
+}
+
+}  // namespace tandem::cpu::ref
