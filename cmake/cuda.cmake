@@ -1,7 +1,29 @@
-# TANDEM_CUDA=AUTO (the default) builds the CUDA sources where nvcc is found, ON insists, OFF leaves them out; then
-# stub sources answer behind the same headers. TANDEM_CUDA_ARCHITECTURES names the GPUs to build for.
+# TANDEM_CUDA=AUTO (the default) builds the CUDA sources where nvcc and a GPU to build for are found, ON insists, OFF
+# leaves them out; then stub sources answer behind the same headers. TANDEM_CUDA_ARCHITECTURES names the GPUs to build
+# for: "here" (the default) those of this machine, "all" every generation that is supported, or a list such as 80;90a.
+# A step for a GPU can be planned, and the sources are checked, where there is none: with "all".
 set(TANDEM_CUDA AUTO CACHE STRING "Build the CUDA sources: AUTO, ON or OFF")
-set(TANDEM_CUDA_ARCHITECTURES 80 90a 100 CACHE STRING "GPU architectures to build for")
+set(TANDEM_CUDA_ARCHITECTURES here CACHE STRING "GPU architectures to build for: here, all or a list")
+set(all_architectures 80 90a 100)
+
+# Sets `result` to the architectures of this machine's GPUs; Hopper's has instructions of its own, which are asked for
+# with an "a".
+function(find_own_architectures result)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(own "")
+  if(status EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]" versions "${found}")
+    foreach(version IN LISTS versions)
+      string(REPLACE "." "" architecture ${version})
+      list(APPEND own ${architecture})
+    endforeach()
+    list(TRANSFORM own REPLACE "^90$" "90a")
+    list(REMOVE_DUPLICATES own)
+  endif()
+  set(${result} "${own}" PARENT_SCOPE)
+endfunction()
+
 set(TANDEM_HAS_CUDA OFF)
 if(NOT TANDEM_CUDA STREQUAL "OFF")
   include(CheckLanguage)
@@ -19,8 +41,18 @@ if(NOT TANDEM_CUDA STREQUAL "OFF")
   else()
     set(missing nvcc)
   endif()
+  set(architectures ${TANDEM_CUDA_ARCHITECTURES})
+  if(architectures STREQUAL "here")
+    find_own_architectures(architectures)
+  endif()
+  if(architectures STREQUAL "all" OR (TANDEM_CUDA STREQUAL "ON" AND NOT architectures))
+    set(architectures ${all_architectures})
+  endif()
+  if(NOT architectures)
+    list(APPEND missing "a GPU (build for all with TANDEM_CUDA_ARCHITECTURES=all)")
+  endif()
   if(NOT missing)
-    set(CMAKE_CUDA_ARCHITECTURES ${TANDEM_CUDA_ARCHITECTURES})
+    set(CMAKE_CUDA_ARCHITECTURES ${architectures})
     enable_language(CUDA)
     # Debian's CMake does not know how nvcc spells C++20.
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -30,6 +62,7 @@ if(NOT TANDEM_CUDA STREQUAL "OFF")
   elseif(TANDEM_CUDA STREQUAL "ON")
     message(FATAL_ERROR "TANDEM_CUDA=ON, but not found: ${missing}. Install it beside CUDA's, or set TANDEM_CUDA=OFF")
   else()
+    list(JOIN missing ", " missing)
     message(STATUS "CUDA is left out; not found: ${missing}")
   endif()
 endif()

@@ -147,6 +147,43 @@ ExitCode launch(const CLI::App& app, Flags& flags, const std::vector<std::string
   return static_cast<ExitCode>(run_launch(options, terminal));
 }
 
+void add_output_flags(CLI::App& command, Flags& flags) {
+  add_flag_with_value(command, "--log-dir", flags.options.log_dir,
+                      "keep each rank's output in DIR/rank-<n>.log; if not given, only after a failure",
+                      "DIR");
+  add_flag_with_value(
+      command, "-t,--tee", flags.tee,
+      "show 1 (stdout), 2 (stderr), 3 (both) or 0 (nothing) of every rank, each line with its "
+      "rank, or of some: 0:3,1:1 (local ranks); if not given, rank 0 alone, as it is",
+      "N");
+  add_flag_with_value(
+      command, "-r,--redirects", flags.redirects,
+      "do not show 1 (stdout), 2 (stderr) or 3 (both): of all ranks, or of some as with --tee", "N");
+  add_flag_with_value(command, "--local-ranks-filter", flags.local_ranks, "show these local ranks alone",
+                      "0,1,...");
+  add_flag_with_value(
+      command, "--log-line-prefix-template", flags.options.prefix_template,
+      "in front of lines in place of '[rank N] '; ${role_name}, ${rank}, ${local_rank}, ${hostname}", "TEXT")
+      ->envname("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+  add_flag_with_value(command, "--duplicate-stdout-filters", flags.out_filters,
+                      "lines with one of these words once more in filtered_stdout.log beside the logs",
+                      "A,B,...");
+  add_flag_with_value(command, "--duplicate-stderr-filters", flags.err_filters, "the same for stderr",
+                      "A,B,...");
+}
+
+void add_idle_flags(CLI::App& command, Flags& flags) {
+  const std::string no_use = "Flags of torchrun's that have no use here";
+  add_flag_with_value(command, "--start-method", flags.start_method,
+                      "spawn, fork or forkserver: all the same here", "NAME")
+      ->group(no_use);
+  add_flag_with_value(command, "--event-log-handler", flags.event_log_handler, "null, or refused", "NAME")
+      ->group(no_use);
+  add_flag_with_value(command, "--logs-specs", flags.logs_specs, "refused", "NAME")->group(no_use);
+  add_flag_with_value(command, "--numa-binding", flags.numa_binding, "refused: use numactl", "NAME")
+      ->group(no_use);
+}
+
 }  // namespace
 
 int take_program(int argc, char** argv, Action& action) {
@@ -208,28 +245,7 @@ void add_launch(CLI::App& app, Action& action) {
   add_flag_with_value(*command, "--grace", options.grace_s,
                       "seconds for ranks to save their work after Ctrl-C or SIGTERM; 300 if not given", "S",
                       number(0));
-  add_flag_with_value(*command, "--log-dir", options.log_dir,
-                      "keep each rank's output in DIR/rank-<n>.log; if not given, only after a failure",
-                      "DIR");
-  add_flag_with_value(
-      *command, "-t,--tee", flags->tee,
-      "show 1 (stdout), 2 (stderr), 3 (both) or 0 (nothing) of every rank, each line with its "
-      "rank, or of some: 0:3,1:1 (local ranks); if not given, rank 0 alone, as it is",
-      "N");
-  add_flag_with_value(
-      *command, "-r,--redirects", flags->redirects,
-      "do not show 1 (stdout), 2 (stderr) or 3 (both): of all ranks, or of some as with --tee", "N");
-  add_flag_with_value(*command, "--local-ranks-filter", flags->local_ranks, "show these local ranks alone",
-                      "0,1,...");
-  add_flag_with_value(
-      *command, "--log-line-prefix-template", options.prefix_template,
-      "in front of lines in place of '[rank N] '; ${role_name}, ${rank}, ${local_rank}, ${hostname}", "TEXT")
-      ->envname("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-  add_flag_with_value(*command, "--duplicate-stdout-filters", flags->out_filters,
-                      "lines with one of these words once more in filtered_stdout.log beside the logs",
-                      "A,B,...");
-  add_flag_with_value(*command, "--duplicate-stderr-filters", flags->err_filters, "the same for stderr",
-                      "A,B,...");
+  add_output_flags(*command, *flags);
   add_flag_with_value(*command, "--master-addr", options.master_addr,
                       "MASTER_ADDR of the ranks; node 0's if not given", "HOST");
   add_flag_with_value(*command, "--master-port", options.master_port, "MASTER_PORT; a free one if not given",
@@ -249,15 +265,7 @@ void add_launch(CLI::App& app, Action& action) {
   add_flag_with_value(*command, "--shutdown-timeout", options.shutdown_s,
                       "seconds for ranks to end when told, after a signal (--grace) and after a failure (5)",
                       "S", number(0));
-  const std::string no_use = "Flags of torchrun's that have no use here";
-  add_flag_with_value(*command, "--start-method", flags->start_method,
-                      "spawn, fork or forkserver: all the same here", "NAME")
-      ->group(no_use);
-  add_flag_with_value(*command, "--event-log-handler", flags->event_log_handler, "null, or refused", "NAME")
-      ->group(no_use);
-  add_flag_with_value(*command, "--logs-specs", flags->logs_specs, "refused", "NAME")->group(no_use);
-  add_flag_with_value(*command, "--numa-binding", flags->numa_binding, "refused: use numactl", "NAME")
-      ->group(no_use);
+  add_idle_flags(*command, *flags);
   command->callback([flags, &app, &action] {
     action.run = [flags, &app, &action] { return launch(app, *flags, action.program); };
   });

@@ -11,7 +11,8 @@ std::vector<Device> devices() { return {}; }
 
 Backend make_backend(KernelRegistry /*host*/) {
   throw ConfigError(
-      "device: cuda: this program was built without CUDA; build it where nvcc is found, or use cpu");
+      "device: cuda: this program was built without CUDA; build it with scripts/build --gpus all where nvcc "
+      "is found, or use cpu");
 }
 
 }  // namespace tandem::cuda

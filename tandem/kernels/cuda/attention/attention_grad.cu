@@ -39,6 +39,27 @@ __global__ void __launch_bounds__(kTileThreads)
   tensors.dots[first + token % call.tokens] = sum;
 }
 
+// From the products of a tile of rows and one of columns to probabilities and the gradients of scores.
+template <int kDim, bool kKeyRows>
+__device__ __forceinline__ void score_gradients(const AttentionCall& call, int row_begin, int column_begin,
+                                                const float* lse, const float* dots, Scores<kDim>& p,
+                                                Scores<kDim>& dscore) {
+  constexpr int kMicro = Tile<kDim>::kMicro;
+#pragma unroll
+  for (int i = 0; i < kMicro; ++i) {
+#pragma unroll
+    for (int j = 0; j < kMicro; ++j) {
+      const int row = tile_y() * kMicro + i, column = tile_x() + 16 * j;
+      const int query = kKeyRows ? column_begin + column : row_begin + row;
+      const int key = kKeyRows ? row_begin + row : column_begin + column;
+      const int at = kKeyRows ? column : row;  // of the query, in the tile
+      const bool seen = query < call.tokens && key < call.tokens && (!call.causal || key <= query);
+      p[i][j] = seen ? __expf(fmaf(p[i][j], call.scale, -lse[at])) : 0.0f;
+      dscore[i][j] = p[i][j] * (dscore[i][j] - dots[at]);
+    }
+  }
+}
+
 template <int kDim, bool kKeyRows>
 __global__ void __launch_bounds__(kTileThreads, kDim == 64 ? 2 : 1)
     attention_grad(const AttentionCall call, const GradTensors tensors) {
@@ -104,19 +125,7 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 64 ? 2 : 1)
       Scores<kDim> p, dscore;
       dot_rows<kDim>(row_qk, column_qk, p);
       dot_rows<kDim>(row_ov, column_ov, dscore);
-#pragma unroll
-      for (int i = 0; i < kMicro; ++i) {
-#pragma unroll
-        for (int j = 0; j < kMicro; ++j) {
-          const int row = tile_y() * kMicro + i, column = tile_x() + 16 * j;
-          const int query = kKeyRows ? column_begin + column : begin + row;
-          const int key = kKeyRows ? begin + row : column_begin + column;
-          const int at = kKeyRows ? column : row;  // of the query, in the tile
-          const bool seen = query < call.tokens && key < call.tokens && (!call.causal || key <= query);
-          p[i][j] = seen ? __expf(fmaf(p[i][j], call.scale, -lse[at])) : 0.0f;
-          dscore[i][j] = p[i][j] * (dscore[i][j] - dots[at]);
-        }
-      }
+      score_gradients<kDim, kKeyRows>(call, begin, column_begin, lse, dots, p, dscore);
       if constexpr (kKeyRows) {
         store_scores<kDim>(weights, p);
         __syncwarp();

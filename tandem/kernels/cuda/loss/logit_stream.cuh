@@ -194,6 +194,19 @@ __device__ __forceinline__ bool holds_before(const StreamedRow<T>& row, int grou
   return found;
 }
 
+// Zeros where a row is ignored.
+template <typename Groups>
+__device__ __forceinline__ void to_probabilities(Groups& logits, bool ignored, float largest, float factor) {
+  using T = std::remove_reference_t<decltype(logits.value[0])>;
+  if (ignored) {
+#pragma unroll
+    for (T& value : logits.value) value = from_float<T>(0);
+  } else {
+#pragma unroll
+    for (T& value : logits.value) value = from_float<T>(fast_exp(to_float(value) - largest) * factor);
+  }
+}
+
 template <typename T, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     cross_entropy_stream_kernel(T* logits, const __grid_constant__ StreamedRows in) {
@@ -273,14 +286,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const float factor = scale / all.sum;
     const auto write_gradient = [&](int round, Groups values) {
       if (!present(round)) return;
-      if (ignored) {
-#pragma unroll
-        for (auto& value : values.value) value = from_float<T>(0);
-      } else {
-#pragma unroll
-        for (auto& value : values.value)
-          value = from_float<T>(fast_exp(to_float(value) - all.largest) * factor);
-      }
+      to_probabilities(values, ignored, all.largest, factor);
       row.write(round * kThreads + thread, values);
     };
     for (int k = kStreamHeld, at = kept_slot; k < in.rounds; ++k, at = slot_after(at)) {

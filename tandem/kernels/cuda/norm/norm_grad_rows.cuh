@@ -79,6 +79,66 @@ __device__ __forceinline__ float2 team_sums(float2 sums, float2* scratch) {
   return sums;
 }
 
+// Adds a pack's share to the sums over a row of g (x - mean) and of g, which is dy times gamma.
+template <bool kCentred, typename T>
+__device__ __forceinline__ void add_products(const Pack<T>& dys, const Pack<T>& xs, const Pack<T>& gamma,
+                                             float mean, float2& sums) {
+  constexpr int kSize = Pack<T>::kSize;
+  float dy[kSize], x[kSize], weights[kSize];
+  to_floats(dys.value, dy);
+  to_floats(xs.value, x);
+  to_floats(gamma.value, weights);
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    const float g = dy[i] * weights[i];
+    sums.x = fmaf(g, x[i] - mean, sums.x);
+    if constexpr (kCentred) sums.y += g;
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ Pack<T> sum_of(const Pack<T>& a, const Pack<T>& b) {
+  float sum[Pack<T>::kSize], other[Pack<T>::kSize];
+  to_floats(a.value, sum);
+  to_floats(b.value, other);
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i) sum[i] += other[i];
+  return round_pack<T>(sum);
+}
+
+// A thread's sums, to [sum][width].
+template <int kSums, int kPacks, int kSize>
+__device__ __forceinline__ void store_columns(const float (&sums)[kSums][kPacks][kSize], int width,
+                                              float* to) {
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int column = static_cast<int>(p * blockDim.x + threadIdx.x) * kSize;
+      if (column >= width) continue;
+      const float* values = sums[s][p];
+#pragma unroll
+      for (int i = 0; i < kSize; i += 4)
+        store_pack(to + s * width + column + i, {values[i], values[i + 1], values[i + 2], values[i + 3]});
+    }
+  }
+}
+
+// What the teams of a block have summed, each in columns of its own, becomes the block's partial sums.
+__device__ __forceinline__ void add_teams(const float* team_columns, int columns, float* partials) {
+  const int teams = static_cast<int>(blockDim.y), width = static_cast<int>(blockDim.x);
+  const int thread = static_cast<int>(threadIdx.y) * width + static_cast<int>(threadIdx.x);
+  for (int at = 4 * thread; at < columns; at += 4 * teams * width) {
+    Pack<float> sum = load_pack(team_columns + at);
+    for (int team = 1; team < teams; ++team) {
+      const Pack<float> other = load_pack(team_columns + team * columns + at);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum.value[i] += other.value[i];
+    }
+    store_pack(partials + at, sum);
+  }
+}
+
 // Block (threads of a row, teams). Pack p of thread t is number p * blockDim.x + t of the row.
 template <typename T, typename Tuning, bool kCentred, bool kSumDx>
 __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
@@ -130,17 +190,7 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
     float2 sums = {0, 0};  // of g (x - mean) and g
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      if (!holds(p)) continue;
-      float dy[kSize], x[kSize], weights[kSize];
-      to_floats(slot(stage, 0, p)->value, dy);
-      to_floats(slot(stage, 1, p)->value, x);
-      to_floats(gamma[p].value, weights);
-#pragma unroll
-      for (int i = 0; i < kSize; ++i) {
-        const float g = dy[i] * weights[i];
-        sums.x = fmaf(g, x[i] - mean, sums.x);
-        if constexpr (kCentred) sums.y += g;
-      }
+      if (holds(p)) add_products<kCentred>(*slot(stage, 0, p), *slot(stage, 1, p), gamma[p], mean, sums);
     }
     sums = team_sums(sums, scratch[parity]);
     parity ^= 1;
@@ -164,14 +214,7 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
       }
       if (call.y != nullptr) store_pack(call.y + at, output_again(call, column(p), x_hat, weights));
       Pack<T> dx = round_pack<T>(values);
-      if (call.dres != nullptr) {
-        float dres[kSize];
-        to_floats(slot(stage, 2, p)->value, dres);
-        to_floats(dx.value, values);
-#pragma unroll
-        for (int i = 0; i < kSize; ++i) values[i] += dres[i];
-        dx = round_pack<T>(values);
-      }
+      if (call.dres != nullptr) dx = sum_of(dx, *slot(stage, 2, p));
       if constexpr (kSumDx) {
         to_floats(dx.value, values);
 #pragma unroll
@@ -192,29 +235,9 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
   __syncthreads();
   float* const team_columns = reinterpret_cast<float*>(shared);
   const int columns = kSums * call.width;
-#pragma unroll
-  for (int s = 0; s < kSums; ++s) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if (!holds(p)) continue;
-      const float* values = column_sums[s][p];
-      float* to = team_columns + static_cast<int>(threadIdx.y) * columns + s * call.width + column(p);
-#pragma unroll
-      for (int i = 0; i < kSize; i += 4)
-        store_pack(to + i, {values[i], values[i + 1], values[i + 2], values[i + 3]});
-    }
-  }
+  store_columns(column_sums, call.width, team_columns + static_cast<int>(threadIdx.y) * columns);
   __syncthreads();
-  float* const partials = call.partials + static_cast<int64_t>(blockIdx.x) * columns;
-  for (int at = 4 * thread; at < columns; at += 4 * teams * static_cast<int>(blockDim.x)) {
-    Pack<float> sum = load_pack(team_columns + at);
-    for (int team = 1; team < teams; ++team) {
-      const Pack<float> other = load_pack(team_columns + team * columns + at);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sum.value[i] += other.value[i];
-    }
-    store_pack(partials + at, sum);
-  }
+  add_teams(team_columns, columns, call.partials + static_cast<int64_t>(blockIdx.x) * columns);
 }
 
 }  // namespace tandem::cuda
