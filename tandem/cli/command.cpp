@@ -75,7 +75,7 @@ CLI::Validator number(double least) { return at_least(least, "a number"); }
 
 Backend make_backend(const Config& config) {
   // Only `auto` looks for GPUs: waking the driver takes a fifth of a second.
-  const bool auto_cuda = config.device == DeviceKind::Auto && config.model.family != Family::Resnet &&
+  const bool auto_cuda = config.device == DeviceKind::Auto && config.model.has(kRunsOnGpu) &&
                          cuda::is_built() && !cuda::devices().empty();
   if (config.device != DeviceKind::Cuda && !auto_cuda) return cpu::make_backend();
   return cuda::make_backend(cpu::make_backend().kernels);

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "tandem/config/families.h"
+
 namespace tandem {
 
 enum class DeviceKind { Auto, Cpu, Cuda };
-enum class Family { Gpt2, Llama, Resnet, Mlp };
 enum class ImageNorm { Batch, Group, Sync };
 enum class OptimizerKind { AdamW, Sgd };
 enum class ScheduleKind { Cosine, Linear, Constant };
@@ -35,37 +36,35 @@ struct Recompute {
 struct ModelConfig {
   Family family = Family::Gpt2;
   std::string from;     // a Hugging Face directory instead of the keys below
-  int64_t layers = 6;   // blocks; mlp: hidden layers
-  int64_t width = 384;  // resnet: channels of the first stage
+  int64_t layers = 6;   // equal blocks
+  int64_t width = 384;  // derived from family; with stages: channels of the first one
   int64_t heads = 6;
   int64_t kv_heads = 0;  // derived: heads
   int64_t context = 256;
   int64_t vocab = 256;
-  int64_t ffn = 0;  // derived: gpt2 4 * width; llama 8/3 * width rounded up to 64
+  int64_t ffn = 0;  // derived from family and width
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
-  bool tied = true;         // derived: true for gpt2, false for llama
-  bool qkv_bias = true;     // derived: true for gpt2, false for llama
-  int64_t image_size = 32;  // resnet, mlp: images are channels x image_size x image_size
+  bool tied = true;         // derived from family
+  bool qkv_bias = true;     // derived from family
+  int64_t image_size = 32;  // images are channels x image_size x image_size
   int64_t channels = 3;
   int64_t classes = 10;
-  std::vector<int64_t> blocks = {2, 2, 2};  // resnet: residual blocks of each stage
+  std::vector<int64_t> blocks = {2, 2, 2};  // residual blocks of each stage
   ImageNorm norm = ImageNorm::Batch;
   int64_t groups = 8;  // of norm: group
   bool operator==(const ModelConfig&) const = default;
 
-  bool is_language_model() const { return family == Family::Gpt2 || family == Family::Llama; }
+  bool has(unsigned trait) const { return info_of(family).has(trait); }
+  bool is_language_model() const { return has(kReadsTokens); }
   int64_t head_width() const { return width / heads; }
   // The derived values also hold for a ModelConfig that was written in code and never loaded.
   int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
-  int64_t ffn_width() const {
-    if (ffn != 0) return ffn;
-    return family == Family::Llama ? (width * 8 / 3 + 63) / 64 * 64 : width * 4;
-  }
+  int64_t ffn_width() const { return ffn != 0 ? ffn : info_of(family).ffn_of(width); }
 };
 
 struct DataConfig {
-  std::string train = "builtin:stories";  // derived: builtin:shapes for resnet and mlp
+  std::string train = "builtin:stories";  // derived: builtin:shapes for images
   std::string eval = "builtin:stories";   // derived: like train
   std::string tokenizer = "bytes";
   int64_t workers = 2;

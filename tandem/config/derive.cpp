@@ -9,8 +9,6 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kResnetWidth = 32;
-
 // Sets a value the user did not give. One that comes out as the default stays "default".
 template <typename T>
 void fill(ResolvedConfig& resolved, std::string_view key, T& member, const T& value, std::string_view from) {
@@ -30,11 +28,12 @@ void fill_zero(ResolvedConfig& resolved, std::string_view key, int64_t& member, 
 void derive_model(ResolvedConfig& resolved) {
   ModelConfig& model = resolved.config.model;
   constexpr std::string_view kFamily = "model.family";
-  if (model.family == Family::Resnet) fill(resolved, "model.width", model.width, kResnetWidth, kFamily);
+  const FamilyInfo& family = info_of(model.family);
+  fill(resolved, "model.width", model.width, family.width, kFamily);
   fill_zero(resolved, "model.kv_heads", model.kv_heads, model.num_kv_heads(), "model.heads");
   fill_zero(resolved, "model.ffn", model.ffn, model.ffn_width(), "model.width");
-  fill(resolved, "model.tied", model.tied, model.family != Family::Llama, kFamily);
-  fill(resolved, "model.qkv_bias", model.qkv_bias, model.family != Family::Llama, kFamily);
+  fill(resolved, "model.tied", model.tied, family.tied, kFamily);
+  fill(resolved, "model.qkv_bias", model.qkv_bias, family.qkv_bias, kFamily);
 }
 
 void derive_data(ResolvedConfig& resolved) {

@@ -9,7 +9,6 @@
 namespace tandem {
 
 inline constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
-inline constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "resnet", "mlp"};
 inline constexpr std::string_view kImageNormNames[] = {"batch", "group", "sync"};
 inline constexpr std::string_view kOptimizerNames[] = {"adamw", "sgd"};
 inline constexpr std::string_view kScheduleNames[] = {"cosine", "linear", "constant"};

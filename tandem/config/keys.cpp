@@ -23,15 +23,11 @@ constexpr Limits below_one() { return {.min = 0, .max = 1, .below_max = true}; }
 constexpr Limits seconds() { return {.min = 0, .above_min = true, .in_fp32 = false}; }
 constexpr Limits bytes() { return {.min = 0, .in_bytes = true}; }
 
-template <typename... Families>
-constexpr unsigned only(Families... families) {
-  return ((1u << static_cast<unsigned>(families)) | ...);
-}
 constexpr unsigned kEveryFamily = ~0u;
-constexpr unsigned kText = only(Family::Gpt2, Family::Llama);
-constexpr unsigned kImages = only(Family::Resnet, Family::Mlp);
-constexpr unsigned kLlama = only(Family::Llama);
-constexpr unsigned kResnet = only(Family::Resnet);
+constexpr unsigned kText = families_with(kReadsTokens);
+constexpr unsigned kImages = families_with(kReadsImages);
+constexpr unsigned kWithRotary = families_with(kRotary);
+constexpr unsigned kWithStages = families_with(kStages);
 
 template <typename Member>
 Key make_key(std::string_view path, Member member, const Limits& limits, std::string_view doc,
@@ -53,8 +49,6 @@ Key make_key(std::string_view path, Member member, const Limits& limits, std::st
       #member, [](auto& config) -> auto& { return config.member; }, __VA_ARGS__)
 
 std::vector<Key> make_keys() {
-  const unsigned has_layers = kText | only(Family::Mlp);
-  const unsigned has_norm = kText | kResnet;
   return {
       KEY(name, any(), "the run's name, and its directory under runs/"),
       KEY(device, any(), "where the step runs"),
@@ -62,27 +56,29 @@ std::vector<Key> make_keys() {
 
       KEY(model.family, any(), "the architecture"),
       KEY(model.from, any(), "not yet: a Hugging Face directory to take the model from"),
-      KEY(model.layers, between(1, kMaxBlocks), "blocks; for mlp, hidden layers", has_layers),
+      KEY(model.layers, between(1, kMaxBlocks), "blocks; hidden layers where they are all there is",
+          families_with(kEqualBlocks)),
       KEY(model.width, between(1, kMillion),
-          "features between blocks; for resnet, channels of the first stage"),
+          "features between blocks; with stages, channels of the first one"),
       KEY(model.heads, between(1, kMillion / 16), "attention heads; must divide width", kText),
-      KEY(model.kv_heads, between(0, kMillion / 16), "key/value heads; must divide heads; 0 = heads", kLlama),
+      KEY(model.kv_heads, between(0, kMillion / 16), "key/value heads; must divide heads; 0 = heads",
+          kWithRotary),
       KEY(model.context, between(1, 16 * kMillion), "tokens in a sequence", kText),
       KEY(model.vocab, between(2, 16 * kMillion), "tokens in the vocabulary", kText),
       KEY(model.ffn, between(0, 8 * kMillion),
           "hidden width of the feed-forward part; 0 = derived from width", kText),
-      KEY(model.rope_theta, positive(), "base of the rotary position angles", kLlama),
-      KEY(model.norm_eps, positive(), "added to the variance in normalisation", has_norm),
+      KEY(model.rope_theta, positive(), "base of the rotary position angles", kWithRotary),
+      KEY(model.norm_eps, positive(), "added to the variance in normalisation", families_with(kNorms)),
       KEY(model.tied, any(), "embedding and output projection share one matrix", kText),
-      KEY(model.qkv_bias, any(), "biases on the query, key and value projections", kLlama),
+      KEY(model.qkv_bias, any(), "biases on the query, key and value projections", kWithRotary),
       KEY(model.image_size, between(1, kMillion / 64), "height and width of an image", kImages),
       KEY(model.channels, between(1, 4096), "channels of an image", kImages),
       KEY(model.classes, between(2, 16 * kMillion), "labels to tell apart", kImages),
       KEY(model.blocks, between(1, kMaxBlocks), "residual blocks of each stage; a stage halves the image",
-          kResnet),
+          kWithStages),
       KEY(model.norm, any(),
-          "normalisation over a rank's batch, groups of channels, or every rank's batch (sync)", kResnet),
-      KEY(model.groups, between(1, kMillion), "groups of norm: group; must divide width", kResnet),
+          "normalisation over a rank's batch, groups of channels, or every rank's batch (sync)", kWithStages),
+      KEY(model.groups, between(1, kMillion), "groups of norm: group; must divide width", kWithStages),
 
       KEY(data.train, any(), "training set: builtin:NAME, a text file or prepared shards"),
       KEY(data.eval, any(), "evaluation set"),

@@ -11,7 +11,7 @@ MeshShape mesh_shape(const Config& config) {
 }
 
 int64_t num_blocks(const ModelConfig& model) {
-  if (model.family != Family::Resnet) return model.layers;
+  if (model.has(kEqualBlocks)) return model.layers;
   return std::accumulate(model.blocks.begin(), model.blocks.end(), int64_t{0});
 }
 

@@ -16,9 +16,8 @@ constexpr std::string_view kSinks =
     "this version writes metrics.jsonl and metrics.csv only; use log.jsonl or log.csv";
 
 constexpr Refusal kRefusals[] = {
-    {"device",
-     [](const Config& c) { return c.device == DeviceKind::Cuda && c.model.family == Family::Resnet; },
-     "this version trains resnet on the CPU only; use cpu or auto"},
+    {"device", [](const Config& c) { return c.device == DeviceKind::Cuda && !c.model.has(kRunsOnGpu); },
+     "this version trains the family on the CPU only; use cpu or auto"},
     {"model.from", [](const Config& c) { return !c.model.from.empty(); },
      "this version cannot import a model; use model.family and its sizes"},
     {"data.tokenizer", [](const Config& c) { return c.data.tokenizer != "bytes"; },

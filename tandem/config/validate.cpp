@@ -41,7 +41,7 @@ void check_heads(const ResolvedConfig& resolved) {
   if (!model.is_language_model()) return;
   check_divides(resolved, "model.heads", model.heads, "model.width", model.width);
   check_divides(resolved, "model.kv_heads", model.kv_heads, "model.heads", model.heads);
-  if (model.family == Family::Llama && model.head_width() % 2 != 0) {
+  if (model.has(kRotary) && model.head_width() % 2 != 0) {
     throw ConfigError(
         "{}: rotary positions need an even model.width / model.heads, found {} / {} = {}; use other heads",
         place_of_first(resolved, {"model.heads", "model.width"}), model.width, model.heads,
@@ -51,7 +51,7 @@ void check_heads(const ResolvedConfig& resolved) {
 
 void check_images(const ResolvedConfig& resolved) {
   const ModelConfig& model = resolved.config.model;
-  if (model.family != Family::Resnet) return;
+  if (!model.has(kStages)) return;
   if (model.norm == ImageNorm::Group) {
     check_divides(resolved, "model.groups", model.groups, "model.width", model.width);
   }

@@ -101,8 +101,8 @@ void check_pipeline(const ResolvedConfig& resolved) {
         "{}: parallel.pipeline * parallel.chunks = {} * {} = {} parts need a block each, and {} makes {}; "
         "use {}",
         place_of_first(resolved, {"parallel.pipeline"}), parallel.pipeline, parallel.chunks,
-        parallel.pipeline * parallel.chunks, model.family == Family::Resnet ? "model.blocks" : "model.layers",
-        blocks, nearest_cut(parallel, blocks));
+        parallel.pipeline * parallel.chunks, model.has(kStages) ? "model.blocks" : "model.layers", blocks,
+        nearest_cut(parallel, blocks));
   }
   if (parallel.schedule == PipelineSchedule::Interleaved) check_interleaved(resolved);
 }

@@ -42,7 +42,7 @@ Size size_of_image_model(const Config& config) {
              width = static_cast<double>(m.width);
   const auto side = static_cast<double>(m.image_size), classes = static_cast<double>(m.classes);
   const double pixels = side * side, inputs = pixels * static_cast<double>(m.channels);
-  if (m.family == Family::Mlp) {
+  if (m.has(kEqualBlocks)) {
     const auto layers = static_cast<double>(m.layers);
     const double params = width * (inputs + layers * width + classes);
     return {.flops = 6 * params * micro_batch,

@@ -21,10 +21,10 @@ BuildModel own_model(std::function<void(Builder&, const ModelConfig&)> write) {
 Graph build_model(const ModelConfig& config, int64_t micro_batch) {
   Builder b = builder_for(config, micro_batch);
   switch (config.family) {
-    case Family::Gpt2: build_gpt2(b, config); break;
-    case Family::Llama: build_llama(b, config); break;
-    case Family::Resnet: build_resnet(b, config); break;
-    case Family::Mlp: build_mlp(b, config); break;
+#define TANDEM_BUILD_FAMILY(value, name) \
+  case Family::value: build_##name(b, config); break;
+    TANDEM_FAMILIES(TANDEM_BUILD_FAMILY)
+#undef TANDEM_BUILD_FAMILY
   }
   return b.take();
 }

@@ -17,9 +17,8 @@ Graph build_model(const ModelConfig& config, int64_t micro_batch);
 using BuildModel = std::function<Graph(const ModelConfig& config, int64_t micro_batch)>;
 BuildModel own_model(std::function<void(Builder& b, const ModelConfig& config)> write);
 
-void build_gpt2(Builder& b, const ModelConfig& config);
-void build_llama(Builder& b, const ModelConfig& config);
-void build_resnet(Builder& b, const ModelConfig& config);
-void build_mlp(Builder& b, const ModelConfig& config);
+#define TANDEM_BUILD_FAMILY(value, name) void build_##name(Builder& b, const ModelConfig& config);
+TANDEM_FAMILIES(TANDEM_BUILD_FAMILY)
+#undef TANDEM_BUILD_FAMILY
 
 }  // namespace tandem

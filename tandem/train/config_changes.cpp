@@ -96,8 +96,7 @@ constexpr KeyRule kRules[] = {
 
 // A few keys mean something in some models only.
 Changeable in_model(const KeyRule& rule, const ModelConfig& model, const nlohmann::json& before) {
-  if (rule.key == "model.context" && model.family == Family::Gpt2)
-    return Never;  // a weight for each position
+  if (rule.key == "model.context" && model.has(kWeightedPositions)) return Never;
   if (rule.key == "model.norm" && model.norm != ImageNorm::Group && before != "group") return Freely;
   if (rule.key == "model.groups" && model.norm != ImageNorm::Group) return Freely;
   return rule.changeable;

@@ -48,7 +48,7 @@ LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at) 
 
 Unit unit_of(const ModelConfig& model) {
   if (model.is_language_model()) return Unit::Tokens;
-  return model.family == Family::Resnet ? Unit::Images : Unit::Samples;
+  return model.has(kStages) ? Unit::Images : Unit::Samples;
 }
 
 bool keeps_end_apart(const DataConfig& data) {

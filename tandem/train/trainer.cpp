@@ -285,8 +285,7 @@ class Trainer {
                                     : "warning: no product is done in 8 bits: sizes and rows a pass must be "
                                       "multiples of 16");
     }
-    if (config_.model.family == Family::Resnet && config_.model.norm == ImageNorm::Batch &&
-        config_.accumulation() > 1) {
+    if (config_.model.has(kStages) && config_.model.norm == ImageNorm::Batch && config_.accumulation() > 1) {
       journal_.message(
           "warning: BatchNorm sees one micro-batch at a time; with accumulation its statistics are noisier "
           "(model.norm=group avoids that)");

@@ -31,12 +31,20 @@ def is_test(name):
     return name.stem.endswith("_test") or name.parts[0] == "tests"
 
 
+COMMENT = r"//[^\n]*|/\*.*?\*/"
+STRING = r'R"\w*\(.*?\)\w*"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\''
+
+
+def without_comments(text):
+    return re.sub(f"({STRING})|{COMMENT}", lambda match: match[1] or "", text, flags=re.S)
+
+
 def blank_text(text):
     """The same text with comments, strings, characters and preprocessor lines as spaces, line for line."""
     def spaces(match):
         return re.sub(r"[^\n]", " ", match[0])
     text = re.sub(r"^[ \t]*#(?:\\\n|[^\n])*", spaces, text, flags=re.M)
-    return re.sub(r'//[^\n]*|/\*.*?\*/|R"\w*\(.*?\)\w*"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'', spaces, text, flags=re.S)
+    return re.sub(f"{COMMENT}|{STRING}", spaces, text, flags=re.S)
 
 
 def is_function(head):
