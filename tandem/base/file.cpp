@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "tandem/base/error.h"
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 
 namespace tandem {
 namespace {

@@ -16,8 +16,8 @@
 #include <string_view>
 
 #include "tandem/base/error.h"
+#include "tandem/base/quantity.h"
 #include "tandem/base/thread_pool.h"
-#include "tandem/base/units.h"
 
 namespace tandem {
 namespace {

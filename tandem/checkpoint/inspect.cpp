@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/checkpoint/bands.h"
 #include "tandem/checkpoint/boxes.h"
 #include "tandem/checkpoint/read_boxes.h"

@@ -17,7 +17,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/part.h"
 

@@ -11,9 +11,9 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/base/thread_pool.h"
-#include "tandem/base/units.h"
 #include "tandem/checkpoint/joined.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/reader.h"

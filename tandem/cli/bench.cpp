@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 #include "tandem/cli/command.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/train/device_threads.h"

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <limits>
 
+#include "tandem/base/quantity.h"
 #include "tandem/base/thread_pool.h"
-#include "tandem/base/units.h"
 #include "tandem/checkpoint/inspect.h"
 #include "tandem/checkpoint/value_difference.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/cli/checkpoint_session.h"
 #include "tandem/models/model.h"
 #include "tandem/train/compile_config.h"

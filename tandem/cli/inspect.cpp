@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/checkpoint/inspect.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/cli/checkpoint_session.h"

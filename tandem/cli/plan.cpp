@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "tandem/base/nearest.h"
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
 #include "tandem/data/prepare.h"
 

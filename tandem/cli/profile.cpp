@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 #include "tandem/cli/command.h"
 #include "tandem/cli/kernel_table.h"
 #include "tandem/compile/memory_plan.h"

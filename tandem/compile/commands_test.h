@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/compile/pipeline.h"
+#include "tandem/compile/compile_step.h"
 
 namespace tandem {
 

@@ -1,8 +1,8 @@
 // The last step of compilation: nodes become commands on planned slices. Views need no command.
 #pragma once
 
+#include "tandem/compile/compile_step.h"
 #include "tandem/compile/memory_plan.h"
-#include "tandem/compile/pipeline.h"
 
 namespace tandem {
 

@@ -4,11 +4,11 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/differentiate.h"
-#include "tandem/compile/passes/fresh.h"
 #include "tandem/compile/passes/fuse.h"
+#include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
+#include "tandem/compile/passes/schedule.h"
 #include "tandem/compile/rewrite.h"
-#include "tandem/compile/schedule.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/builder.h"
@@ -105,7 +105,7 @@ TEST(MemoryPlan, KeepsApartWhatLivesTogetherInRealModels) {
 // A tied table, and gradients that the pass overwrites.
 Graph with_fresh_gradients() {
   Graph graph = differentiate(build_model(gpt2_config(6), 4));
-  EXPECT_TRUE(mark_fresh(graph));
+  EXPECT_TRUE(overwrite_gradients(graph));
   return graph;
 }
 

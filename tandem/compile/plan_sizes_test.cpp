@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tandem/compile/commands_test.h"
-#include "tandem/compile/pipeline.h"
+#include "tandem/compile/compile_step.h"
 #include "tandem/models/model.h"
 
 namespace tandem {

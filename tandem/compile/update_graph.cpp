@@ -148,7 +148,7 @@ class UnitUpdate {
     Value flat;   // holds `range` of the unit, summed over the data axis
     Range range;  // this rank's part, or the whole
     Value whole;  // the unit's buffer, where `flat` is a view of it
-    Value used;   // what `flat` was gathered from: cleared after the update, which would wait for it before
+    Value used;   // what `flat` was gathered from; cleared after the update, which need not wait for that
     bool kept = true;  // `flat` is there from step to step
   };
 

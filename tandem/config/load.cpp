@@ -9,7 +9,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/nearest.h"
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/base/utf8.h"
 #include "tandem/config/derive.h"
 #include "tandem/config/keys.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tandem/base/error.h"
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/config/mesh.h"
 #include "tandem/config/place.h"
 

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "tandem/base/error.h"
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 #include "tandem/comm/tcp/free_port.h"
 #include "tandem/launch/environment.h"
 #include "tandem/launch/launch_secret.h"

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "tandem/base/error.h"
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 #include "tandem/metrics/step_record.h"
 
 namespace tandem {

@@ -9,8 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 
 namespace tandem {
 namespace {

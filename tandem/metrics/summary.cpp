@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/file.h"
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 #include "tandem/metrics/step_record.h"
 
 namespace tandem {

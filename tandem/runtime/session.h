@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tandem/comm/connect.h"
+#include "tandem/compile/compile_step.h"
 #include "tandem/compile/executable.h"
-#include "tandem/compile/pipeline.h"
 #include "tandem/runtime/backend.h"
 #include "tandem/runtime/device.h"
 #include "tandem/runtime/kernel.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "tandem/compile/pipeline.h"
+#include "tandem/compile/compile_step.h"
 #include "tandem/config/config.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/backend.h"

@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "tandem/base/error.h"
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/mesh.h"
 #include "tandem/train/compile_config.h"

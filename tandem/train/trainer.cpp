@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/base/units.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/mend.h"
 #include "tandem/checkpoint/reader.h"

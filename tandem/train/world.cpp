@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/comm/membership.h"
 #include "tandem/config/mesh.h"
 #include "tandem/config/print.h"

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/rng.h"
-#include "tandem/compile/pipeline.h"
+#include "tandem/compile/compile_step.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/kernels/cuda/backend.h"
 #include "tandem/kernels/cuda/device/devices.h"

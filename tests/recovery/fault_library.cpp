@@ -12,12 +12,10 @@
 //     full             it and every later call that needs space fail with ENOSPC
 //     dead             it and every later call fail with EIO
 //   TANDEM_FAULT_LIKE  a pattern: only calls count whose line "call path" or "call path -> path" matches it
-//   TANDEM_FAULT_LOG   a file, to whose name the RANK is added: every call that counts gets a line "N call
-//   path",
-//                      done or not, in every process
-//   TANDEM_FAULT_HOLD  a pattern: the K-th call in a process that matches it waits before anything else, from
-//   the
-//                      moment in which <log>.RANK.held-K appears until there is a <log>.RANK.go-K
+//   TANDEM_FAULT_LOG   a file, to whose name the RANK is added: every call that counts gets a line
+//                      "N call path", done or not, in every process
+//   TANDEM_FAULT_HOLD  a pattern: the K-th call in a process that matches it waits before anything else,
+//                      from the moment in which <log>.RANK.held-K appears until there is a <log>.RANK.go-K
 //   TANDEM_FAULT_PLAIN 1: no rename that exchanges or refuses to replace (EINVAL), as on NFS
 // System calls are made directly: a call that this library makes never comes back to it.
 #include <dlfcn.h>

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tandem/compile/passes/differentiate.h"
-#include "tandem/compile/passes/fresh.h"
 #include "tandem/compile/passes/fuse.h"
+#include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/ir/builder.h"
 #include "tandem/ir/text.h"
@@ -36,7 +36,7 @@ Graph residual_model() {
 
 TEST(MarkFresh, MarksTheFirstOpOfEveryGradient) {
   Graph graph = differentiate(residual_model());
-  ASSERT_TRUE(mark_fresh(graph));
+  ASSERT_TRUE(overwrite_gradients(graph));
   verify(graph, "fresh");
   for (const Node& node : graph.nodes()) {
     if (node.op == Op::MatmulAcc || node.op == Op::BiasGrad || node.op == Op::LayerNormGrad ||
@@ -55,7 +55,7 @@ TEST(MarkFresh, LeavesTheSecondOpOfATiedTableAlone) {
 %5 = cross_entropy(%4, %1) : f64[2]
 output "stats" %5
 )"));
-  ASSERT_TRUE(mark_fresh(graph));
+  ASSERT_TRUE(overwrite_gradients(graph));
   for (const Node& node : graph.nodes()) {
     if (node.op == Op::MatmulAcc || node.op == Op::EmbeddingGrad) {
       EXPECT_EQ(node.attrs.integer_or("fresh", 0), node.op == Op::MatmulAcc ? 1 : 0);
@@ -70,7 +70,7 @@ TEST(MarkFresh, ChangesNothingWhereAGradientCannotBeOverwritten) {
 %3 = conv2d_grad_weight(%2, %0, %1) {pad=1, stride=1} backward : f32[3,3,3,2]
 )");
   const std::string before = print(graph);
-  EXPECT_FALSE(mark_fresh(graph));
+  EXPECT_FALSE(overwrite_gradients(graph));
   EXPECT_EQ(print(graph), before);
 }
 
@@ -111,7 +111,7 @@ TEST(FuseBiasSums, GoIntoAttentionsGradientWhereItCanSum) {
             : static_cast<bool (*)(const TensorType&, const Attrs&)>(nullptr);
     Graph graph = differentiate(build_model(tiny_gpt2(2), 2));
     if (fresh) {
-      EXPECT_TRUE(mark_fresh(graph));
+      EXPECT_TRUE(overwrite_gradients(graph));
     }
     graph = fuse(graph, options);
     verify(graph, "fuse");

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "tandem/compile/passes/partition_refusal.h"
+#include "tandem/compile/passes/tensor_refusal.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {

@@ -5,7 +5,7 @@
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/passes/fuse.h"
 #include "tandem/compile/passes/recompute.h"
-#include "tandem/compile/schedule.h"
+#include "tandem/compile/passes/schedule.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/ir/text.h"
 #include "tandem/ir/verify.h"

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tandem/compile/passes/differentiate.h"
-#include "tandem/compile/passes/fresh.h"
 #include "tandem/compile/passes/fuse.h"
+#include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/precision.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/ir/verify.h"
@@ -37,7 +37,7 @@ int count(const Graph& graph, Op op) {
 
 TEST(Fp8, EveryProductOfABlocksMatrixIsQuantized) {
   Graph before = differentiated(llama());
-  ASSERT_TRUE(mark_fresh(before));
+  ASSERT_TRUE(overwrite_gradients(before));
   const Graph graph = quantize_products(before);
   verify(graph, "fp8");
   EXPECT_EQ(num_fp8_weights(build_model(llama(), 2)), 8);

@@ -2,11 +2,10 @@
 // at the same time: under 1f1b it is smaller than under gpipe without being told.
 //
 // Changes: each chunk's graph is split into its forward part and the rest (recompute and backward), and
-// copied
-//   for every micro-batch in the order of the slots. Parameters and states are there once; a copy that
-//   updates one in place begins with what the copy before has left in it. Inputs are there once a
-//   micro-batch, as
-//   "<name>.<micro-batch>", but for "scale", which all share; outputs are named likewise ("stats.3").
+//   copied for every micro-batch in the order of the slots. Parameters and states are there once; a copy
+//   that updates one in place begins with what the copy before has left in it. Inputs are there once a
+//   micro-batch, as "<name>.<micro-batch>", but for "scale", which all share; outputs are named likewise
+//   ("stats.3").
 // Keeps: within a slot, the nodes and their order.
 // Needs before: every pass that adds nodes, schedule included. Needs after: memory plan.
 #pragma once

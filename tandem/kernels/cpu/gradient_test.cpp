@@ -9,9 +9,9 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
+#include "tandem/compile/compile_step.h"
 #include "tandem/compile/gradient_table.h"
 #include "tandem/compile/passes/sync_norm.h"
-#include "tandem/compile/pipeline.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/session.h"
@@ -248,7 +248,7 @@ TEST(Gradients, EveryRuleIsUsedByACase) {
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     if (op == Op::Scale) continue;  // linear, and in no model
-    // What ranks do together is checked where there are several (runtime/partition_numeric_test.cpp), and
+    // What ranks do together is checked where there are several (runtime/tensor_axis_numeric_test.cpp), and
     // batch norm over them above.
     if (is_collective(op) || op == Op::BatchNormApply) continue;
     EXPECT_TRUE(gradient_rule(op) == nullptr || used.contains(op)) << op_name(op);

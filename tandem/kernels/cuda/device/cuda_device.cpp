@@ -5,7 +5,7 @@
 #include <exception>
 #include <thread>
 
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 #include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/device/devices.h"
 #include "tandem/kernels/cuda/pointwise/initialize.h"

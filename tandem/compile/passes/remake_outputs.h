@@ -16,6 +16,6 @@
 
 namespace tandem {
 
-Graph give_again(const Graph& graph);
+Graph remake_outputs(const Graph& graph);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-#include "tandem/compile/pipeline.h"
+#include "tandem/compile/compile_step.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,21 +8,21 @@
 #include "tandem/compile/cost.h"
 #include "tandem/compile/lower.h"
 #include "tandem/compile/memory_plan.h"
-#include "tandem/compile/passes/again.h"
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/passes/fp8.h"
-#include "tandem/compile/passes/fresh.h"
 #include "tandem/compile/passes/inference.h"
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/passes/loss_stats.h"
-#include "tandem/compile/passes/partition.h"
+#include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
+#include "tandem/compile/passes/remake_outputs.h"
+#include "tandem/compile/passes/schedule.h"
 #include "tandem/compile/passes/stage.h"
 #include "tandem/compile/passes/sync_norm.h"
+#include "tandem/compile/passes/tensor_axis.h"
 #include "tandem/compile/passes/unroll.h"
 #include "tandem/compile/pipeline_order.h"
-#include "tandem/compile/schedule.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/ir/verify.h"
 
@@ -60,7 +60,7 @@ Graph with_scratch(Graph graph, int64_t bytes) {
 std::vector<Graph> own_chunks(const PassRunner& passes, const Graph& forward, const CompileOptions& options) {
   const ParallelOptions& parallel = options.parallel;
   Graph graph = passes.run("model", [&] { return with_scratch(forward, options.scratch); });
-  graph = passes.run("tensor", [&] { return partition_tensor(graph, parallel.at); });
+  graph = passes.run("tensor", [&] { return shard_tensor(graph, parallel.at); });
   graph = passes.run("sync_norm", [&] { return sync_norm(graph, parallel.at); });
   const int stages = parallel.at.shape.pipeline;
   std::vector<Graph> chunks;
@@ -121,7 +121,7 @@ Graph finish_chunk(const PassRunner& passes, const Graph& differentiated, const 
   Graph graph = differentiated;
   const bool selective = options.recompute.kind == RecomputeKind::Selective;
   if (selective && options.fuse_enabled && options.fuse.outputs_again && !options.precision.fp8)
-    graph = passes.run("again", [&] { return give_again(graph); });
+    graph = passes.run("again", [&] { return remake_outputs(graph); });
   graph =
       passes.run("recompute", [&] { return recompute(graph, options.recompute, gelu_again(options.fuse)); });
   if (options.precision.fp8) graph = passes.run("fp8", [&] { return quantize_products(graph); });
@@ -190,7 +190,7 @@ Draft draft_step(const PassRunner& passes, const Graph& forward, const CompileOp
   UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
   update.sums_stats = sums_stats;
   if (options.overwrite_gradients && parallel.micro_batches == 1 && !parallel.in_units())
-    update.keep_gradients = mark_fresh(draft.differentiated.front());
+    update.keep_gradients = overwrite_gradients(draft.differentiated.front());
   if (options.precision.fp8) update.fp8_slots = num_fp8_weights(draft.typed.front());
   for (const Node& node : forward.nodes()) {
     if (node.op != Op::Param) continue;

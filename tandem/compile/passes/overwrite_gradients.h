@@ -12,6 +12,6 @@
 namespace tandem {
 
 // False, and no change, where some gradient's first op cannot overwrite it.
-bool mark_fresh(Graph& graph);
+bool overwrite_gradients(Graph& graph);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-#include "tandem/base/units.h"
+#include "tandem/base/quantity.h"
 
 #include <gtest/gtest.h>
 

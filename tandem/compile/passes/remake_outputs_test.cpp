@@ -1,13 +1,13 @@
-#include "tandem/compile/passes/again.h"
+#include "tandem/compile/passes/remake_outputs.h"
 
 #include <gtest/gtest.h>
 
 #include "tandem/compile/memory_plan.h"
 #include "tandem/compile/passes/differentiate.h"
-#include "tandem/compile/passes/fresh.h"
 #include "tandem/compile/passes/fuse.h"
+#include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
-#include "tandem/compile/schedule.h"
+#include "tandem/compile/passes/schedule.h"
 #include "tandem/ir/text.h"
 #include "tandem/ir/verify.h"
 #include "tandem/models/model.h"
@@ -26,7 +26,7 @@ Graph trained(Family family, int64_t layers) {
   config.context = 64;
   config.vocab = 64;
   Graph graph = differentiate(build_model(config, 4));
-  EXPECT_TRUE(mark_fresh(graph));
+  EXPECT_TRUE(overwrite_gradients(graph));
   return graph;
 }
 
@@ -56,8 +56,8 @@ bool read_in_backward(const Graph& graph, Op op) {
   return false;
 }
 
-TEST(GiveAgain, SwigluGivesWhatTheGradientOfTheNextWeightReads) {
-  const Graph graph = give_again(parse_graph(R"(%0 = input "gate_up" : f32[6,8]
+TEST(RemakeOutputs, SwigluGivesWhatTheGradientOfTheNextWeightReads) {
+  const Graph graph = remake_outputs(parse_graph(R"(%0 = input "gate_up" : f32[6,8]
 %1 = input "dy" backward : f32[6,3]
 %2 = param "w" {init="zeros"} : f32[3,4]
 %3 = swiglu(%0) block 0 : f32[6,4]
@@ -84,7 +84,7 @@ output "dx" %7
 )");
 }
 
-TEST(GiveAgain, LeavesAnOutputAloneThatSomethingReadsBeforeItCouldBeGiven) {
+TEST(RemakeOutputs, LeavesAnOutputAloneThatSomethingReadsBeforeItCouldBeGiven) {
   // The product's result is added to before the gradient of SwiGLU is there.
   const std::string text = R"(%0 = input "gate_up" : f32[6,8]
 %1 = input "dy" backward : f32[6,3]
@@ -99,15 +99,15 @@ TEST(GiveAgain, LeavesAnOutputAloneThatSomethingReadsBeforeItCouldBeGiven) {
 %10 = swiglu_grad(%9, %0) backward : f32[6,8]
 output "dx" %10
 )";
-  EXPECT_EQ(print(give_again(parse_graph(text))), text);
+  EXPECT_EQ(print(remake_outputs(parse_graph(text))), text);
 }
 
-TEST(GiveAgain, NormsOfAllBlocksButNotTheOneBeforeTheLoss) {
-  const Graph gpt2 = give_again(trained(Family::Gpt2, 3));
+TEST(RemakeOutputs, NormsOfAllBlocksButNotTheOneBeforeTheLoss) {
+  const Graph gpt2 = remake_outputs(trained(Family::Gpt2, 3));
   verify(gpt2, "again");
   EXPECT_EQ(count_again(gpt2, Op::LayerNormGrad), 6);
   EXPECT_FALSE(read_in_backward(gpt2, Op::LayerNorm));
-  const Graph llama = give_again(trained(Family::Llama, 3));
+  const Graph llama = remake_outputs(trained(Family::Llama, 3));
   verify(llama, "again");
   EXPECT_EQ(count_again(llama, Op::RmsNormGrad), 6);
   EXPECT_EQ(count_again(llama, Op::SwigluGrad), 3);
@@ -115,9 +115,9 @@ TEST(GiveAgain, NormsOfAllBlocksButNotTheOneBeforeTheLoss) {
   EXPECT_FALSE(read_in_backward(llama, Op::Swiglu));
 }
 
-TEST(GiveAgain, GoesTogetherWithEveryFusion) {
+TEST(RemakeOutputs, GoesTogetherWithEveryFusion) {
   for (Family family : {Family::Gpt2, Family::Llama}) {
-    const Graph graph = schedule(fuse(give_again(trained(family, 3)), kAll));
+    const Graph graph = schedule(fuse(remake_outputs(trained(family, 3)), kAll));
     verify(graph, "fuse");
     for (const Node& node : graph.nodes()) {
       if (node.op != Op::LayerNormGrad && node.op != Op::RmsNormGrad) continue;
@@ -136,24 +136,24 @@ TEST(GiveAgain, GoesTogetherWithEveryFusion) {
   }
 }
 
-TEST(GiveAgain, LeavesSelectiveRecomputationOnlyTheRest) {
+TEST(RemakeOutputs, LeavesSelectiveRecomputationOnlyTheRest) {
   const Recompute selective{RecomputeKind::Selective, 0};
-  const Graph llama = recompute(give_again(trained(Family::Llama, 3)), selective);
+  const Graph llama = recompute(remake_outputs(trained(Family::Llama, 3)), selective);
   for (const Node& node : llama.nodes()) EXPECT_NE(node.phase, Phase::Recompute) << op_name(node.op);
-  const Graph gpt2 = recompute(give_again(trained(Family::Gpt2, 3)), selective);
+  const Graph gpt2 = recompute(remake_outputs(trained(Family::Gpt2, 3)), selective);
   verify(gpt2, "recompute");
   EXPECT_EQ(count(gpt2, Op::LayerNorm, Phase::Recompute), 0);
   EXPECT_EQ(count(gpt2, Op::Gelu, Phase::Recompute), 3);
 }
 
-TEST(GiveAgain, TakesAThirdOfLlamasActivations) {
+TEST(RemakeOutputs, TakesAThirdOfLlamasActivations) {
   const auto bytes = [](const Graph& graph) {
     PersistentLayout layout;
     layout.add(graph);
     return static_cast<double>(plan_memory(graph, layout).sizes[static_cast<size_t>(Arena::Activations)]);
   };
   const Graph graph = trained(Family::Llama, 12);
-  EXPECT_LT(bytes(schedule(fuse(give_again(graph), kAll))), 0.75 * bytes(schedule(fuse(graph, kAll))));
+  EXPECT_LT(bytes(schedule(fuse(remake_outputs(graph), kAll))), 0.75 * bytes(schedule(fuse(graph, kAll))));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tandem/compile/passes/again.h"
+#include "tandem/compile/passes/remake_outputs.h"
 
 #include <optional>
 #include <set>
@@ -9,9 +9,9 @@
 namespace tandem {
 namespace {
 
-class Again {
+class RemakeOutputs {
  public:
-  explicit Again(const Graph& graph) : graph_(graph), readers_(readers(graph)), rewrite_(graph) {}
+  explicit RemakeOutputs(const Graph& graph) : graph_(graph), readers_(readers(graph)), rewrite_(graph) {}
 
   Graph run() {
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) match(id);
@@ -112,6 +112,6 @@ class Again {
 
 }  // namespace
 
-Graph give_again(const Graph& graph) { return Again(graph).run(); }
+Graph remake_outputs(const Graph& graph) { return RemakeOutputs(graph).run(); }
 
 }  // namespace tandem

@@ -10,14 +10,14 @@
 #include <memory>
 
 #include "tandem/base/rng.h"
-#include "tandem/compile/passes/again.h"
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/passes/fuse.h"
 #include "tandem/compile/passes/inference.h"
-#include "tandem/compile/passes/partition.h"
 #include "tandem/compile/passes/precision.h"
 #include "tandem/compile/passes/recompute.h"
-#include "tandem/compile/schedule.h"
+#include "tandem/compile/passes/remake_outputs.h"
+#include "tandem/compile/passes/schedule.h"
+#include "tandem/compile/passes/tensor_axis.h"
 #include "tandem/compile/units.h"
 #include "tandem/ir/infer.h"
 #include "tandem/ir/verify.h"
@@ -170,8 +170,8 @@ Ranks run(const Graph& model, int size, Compile compile) {
   const KernelRegistry registry = cpu::reference_kernels();
   Ranks ranks;
   for (int r = 0; r < size; ++r) {
-    const Graph forward = partition_tensor(model, MeshPosition::of({1, size, 1}, r));
-    verify(forward, "partition");
+    const Graph forward = shard_tensor(model, MeshPosition::of({1, size, 1}, r));
+    verify(forward, "tensor");
     const Graph graph = compile(apply_precision(forward, {.storage = DType::F64, .gradients = DType::F64}));
     verify(graph, "compile");
     ranks.push_back(std::make_unique<Interpreter>(graph));
@@ -252,7 +252,7 @@ Graph finished(const Graph& typed, RecomputeKind kind) {
 Graph fused(const Graph& typed) { return finished(typed, RecomputeKind::None); }
 Graph recomputed(const Graph& typed) { return finished(typed, RecomputeKind::Full); }
 Graph selective(const Graph& typed) { return finished(typed, RecomputeKind::Selective); }
-Graph given_again(const Graph& typed) { return schedule(fuse(give_again(plain(typed)))); }
+Graph given_again(const Graph& typed) { return schedule(fuse(remake_outputs(plain(typed)))); }
 Graph evaluated(const Graph& typed) { return schedule(fuse(inference(typed, /*keep_logits=*/false))); }
 
 ModelConfig tiny(Family family, bool tied, bool qkv_bias, int64_t kv_heads) {
@@ -278,17 +278,17 @@ void check(const Graph& model, Compile compile = plain, std::initializer_list<in
   }
 }
 
-TEST(PartitionNumeric, Gpt2HasTheLossAndGradientsOfOneRank) {
+TEST(TensorAxisNumeric, Gpt2HasTheLossAndGradientsOfOneRank) {
   check(build_model(tiny(Family::Gpt2, /*tied=*/true, /*qkv_bias=*/true, /*kv_heads=*/0), 2));
   check(build_model(tiny(Family::Gpt2, /*tied=*/false, /*qkv_bias=*/false, /*kv_heads=*/4), 2));
 }
 
-TEST(PartitionNumeric, LlamaHasTheLossAndGradientsOfOneRank) {
+TEST(TensorAxisNumeric, LlamaHasTheLossAndGradientsOfOneRank) {
   check(build_model(tiny(Family::Llama, /*tied=*/false, /*qkv_bias=*/false, /*kv_heads=*/4), 2));
   check(build_model(tiny(Family::Llama, /*tied=*/true, /*qkv_bias=*/true, /*kv_heads=*/0), 2));
 }
 
-TEST(PartitionNumeric, RowsOfARankMayEndInsideASequence) {
+TEST(TensorAxisNumeric, RowsOfARankMayEndInsideASequence) {
   ModelConfig config = tiny(Family::Gpt2, true, true, 0);
   config.context = 4;
   check(build_model(config, 3), plain, {2});  // one sequence and a half
@@ -296,14 +296,14 @@ TEST(PartitionNumeric, RowsOfARankMayEndInsideASequence) {
   check(build_model(config, 1), plain, {8});  // one token, one head
 }
 
-TEST(PartitionNumeric, FusionAndRecomputationChangeNothing) {
+TEST(TensorAxisNumeric, FusionAndRecomputationChangeNothing) {
   for (Family family : {Family::Gpt2, Family::Llama}) {
     const Graph model = build_model(tiny(family, /*tied=*/true, /*qkv_bias=*/true, /*kv_heads=*/4), 2);
     for (Compile compile : {fused, recomputed, selective, given_again}) check(model, compile, {2});
   }
 }
 
-TEST(PartitionNumeric, EvaluationHasTheLossOfOneRank) {
+TEST(TensorAxisNumeric, EvaluationHasTheLossOfOneRank) {
   const Graph model = build_model(tiny(Family::Llama, false, true, 4), 2);
   const Ranks single = run(model, 1, evaluated), split = run(model, 4, evaluated);
   const Doubles expected = single[0]->doubles(output(single[0]->graph(), "stats"));
@@ -315,7 +315,7 @@ TEST(PartitionNumeric, EvaluationHasTheLossOfOneRank) {
 }
 
 // Queries, keys and values from linears of their own, a head with a bias, a scale after it.
-TEST(PartitionNumeric, AnOwnModelIsSplitAsItsDimsSay) {
+TEST(TensorAxisNumeric, AnOwnModelIsSplitAsItsDimsSay) {
   Builder b = Builder::for_tokens(2, 6);
   Value x = b.embedding(kVocab, 16, /*positions=*/true);
   {

@@ -1,4 +1,4 @@
-#include "tandem/compile/schedule.h"
+#include "tandem/compile/passes/schedule.h"
 
 #include "tandem/compile/rewrite.h"
 

@@ -1,9 +1,9 @@
-#include "tandem/compile/passes/partition.h"
+#include "tandem/compile/passes/tensor_axis.h"
 
 #include "tandem/base/box.h"
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/column_sections.h"
-#include "tandem/compile/passes/partition_refusal.h"
+#include "tandem/compile/passes/tensor_refusal.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
 
@@ -44,9 +44,9 @@ Shape local_shape(const Shape& logical, const std::vector<Box>& boxes) {
   return Shape(dims);
 }
 
-class TensorPartition {
+class TensorAxisSplit {
  public:
-  TensorPartition(const Graph& old, const MeshPosition& at)
+  TensorAxisSplit(const Graph& old, const MeshPosition& at)
       : old_(old),
         rewrite_(old),
         refusal_(old, at.size(Axis::Tensor)),
@@ -252,7 +252,7 @@ class TensorPartition {
       boxes.push_back({begin + own.begin, begin + own.end, 0, shape.elems() / shape[0]});
       begin += section;
     }
-    TANDEM_CHECK(begin == shape[0], "partition: {} rows of {}", begin, old_.node(param.node).name);
+    TANDEM_CHECK(begin == shape[0], "tensor: {} rows of {}", begin, old_.node(param.node).name);
     return placed(param, boxes);
   }
 
@@ -318,9 +318,9 @@ class TensorPartition {
 
 }  // namespace
 
-Graph partition_tensor(const Graph& forward, const MeshPosition& at) {
+Graph shard_tensor(const Graph& forward, const MeshPosition& at) {
   if (at.size(Axis::Tensor) == 1) return forward;
-  return TensorPartition(forward, at).run();
+  return TensorAxisSplit(forward, at).run();
 }
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-#include "tandem/compile/passes/fresh.h"
+#include "tandem/compile/passes/overwrite_gradients.h"
 
 #include <vector>
 
@@ -23,7 +23,7 @@ bool can_overwrite(Op op) {
 
 }  // namespace
 
-bool mark_fresh(Graph& graph) {
+bool overwrite_gradients(Graph& graph) {
   std::vector<int32_t> first_ops;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);

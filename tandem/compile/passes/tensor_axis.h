@@ -10,13 +10,12 @@
 //
 // Changes: shapes, head counts, the loss (vocab_parts, all_gather, vocab_loss). Parameters keep their names;
 //   one that is split gets `logical` (its whole shape) and `boxes` (what is here: "0:8,0:32;16:24,0:32" is
-//   rows 0..7 and 16..23 of the tensor's canonical form, base/box.h, stacked). A gain or bias that
-//   every rank holds, and whose gradient is here made from some of the rows only, gets `tensor_sum=1`: its
-//   gradients must be summed over the axis. What is added to a partial sum (learned positions, the bias after
-//   a row-split linear) is on tensor rank 0 alone, so its gradient is whole there.
-// Keeps: inputs (every rank of the axis reads whole batches), blocks, output names; the statistics are those
-// of
-//   all rows on every rank; the output "logits" is this rank's columns.
+//   rows 0..7 and 16..23 of the tensor's canonical form, base/box.h, stacked). A gain or bias that every
+//   rank holds, and whose gradient is here made from some of the rows only, gets `tensor_sum=1`: its
+//   gradients must be summed over the axis. What is added to a partial sum (learned positions, the bias
+//   after a row-split linear) is on tensor rank 0 alone, so its gradient is whole there.
+// Keeps: inputs (every rank of the axis reads whole batches), blocks, output names; the statistics are
+//   those of all rows on every rank; the output "logits" is this rank's columns.
 // Needs before: the logical fp32 forward graph. Needs after: precision, differentiate, sums for `tensor_sum`.
 #pragma once
 
@@ -26,6 +25,6 @@
 namespace tandem {
 
 // The graph itself for a tensor axis of one. Throws ConfigError naming the parameter that cannot be split.
-Graph partition_tensor(const Graph& forward, const MeshPosition& at);
+Graph shard_tensor(const Graph& forward, const MeshPosition& at);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-#include "tandem/compile/passes/partition.h"
+#include "tandem/compile/passes/tensor_axis.h"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ int count(const Graph& graph, Op op, Phase phase) {
 
 std::string refusal(const Graph& model, int size) {
   try {
-    partition_tensor(model, place(size, 0));
+    shard_tensor(model, place(size, 0));
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -66,9 +66,9 @@ Graph half_block() {
   return b.take();
 }
 
-TEST(Partition, SplitsLinearsVocabularyAndRows) {
-  const Graph graph = partition_tensor(half_block(), place(2, 1));
-  verify(graph, "partition");
+TEST(TensorAxis, SplitsLinearsVocabularyAndRows) {
+  const Graph graph = shard_tensor(half_block(), place(2, 1));
+  verify(graph, "tensor");
   EXPECT_EQ(print(graph), R"(%0 = input "tokens" : i32[1,4]
 %1 = input "targets" : i32[1,4]
 %2 = param "embed.weight" {boxes="3:6,0:2", dims="vocab,width", init="normal:0.02", logical="6,2"} : f32[3,2]
@@ -99,10 +99,10 @@ output "stats" %25
 )");
 }
 
-TEST(Partition, GivesWhatIsAddedToPartialSumsToTheFirstRankAlone) {
-  const Graph first = partition_tensor(half_block(), place(2, 0));
-  const Graph second = partition_tensor(half_block(), place(2, 1));
-  verify(first, "partition");
+TEST(TensorAxis, GivesWhatIsAddedToPartialSumsToTheFirstRankAlone) {
+  const Graph first = shard_tensor(half_block(), place(2, 0));
+  const Graph second = shard_tensor(half_block(), place(2, 1));
+  verify(first, "tensor");
   for (const char* name : {"pos.weight", "blocks.0.down.bias"}) {
     EXPECT_TRUE(first.find(name).valid()) << name;
     EXPECT_EQ(attr(first, name, "boxes"), "") << name;
@@ -110,14 +110,14 @@ TEST(Partition, GivesWhatIsAddedToPartialSumsToTheFirstRankAlone) {
   }
 }
 
-TEST(Partition, LeavesAModelOnATensorAxisOfOneAlone) {
+TEST(TensorAxis, LeavesAModelOnATensorAxisOfOneAlone) {
   const Graph model = build_model(tiny(Family::Llama), 2);
-  EXPECT_EQ(print(partition_tensor(model, place(1, 0))), print(model));
+  EXPECT_EQ(print(shard_tensor(model, place(1, 0))), print(model));
 }
 
-TEST(Partition, KeepsTheQueriesKeysAndValuesOfAHeadTogether) {
-  const Graph graph = partition_tensor(build_model(tiny(Family::Llama), 2), place(2, 1));
-  verify(graph, "partition");
+TEST(TensorAxis, KeepsTheQueriesKeysAndValuesOfAHeadTogether) {
+  const Graph graph = shard_tensor(build_model(tiny(Family::Llama), 2), place(2, 1));
+  verify(graph, "tensor");
   EXPECT_EQ(attr(graph, "blocks.0.qkv.weight", "boxes"), "4:8,0:8;10:12,0:8;14:16,0:8");
   EXPECT_EQ(attr(graph, "blocks.0.qkv.weight", "logical"), "16,8");
   EXPECT_EQ(attr(graph, "blocks.0.qkv.bias", "boxes"), "4:8,0:1;10:12,0:1;14:16,0:1");
@@ -131,20 +131,20 @@ TEST(Partition, KeepsTheQueriesKeysAndValuesOfAHeadTogether) {
   }
 }
 
-TEST(Partition, GathersOnceForSeveralLinears) {
+TEST(TensorAxis, GathersOnceForSeveralLinears) {
   Builder b = Builder::for_tokens(1, 4);
   const Value x = b.embedding(6, 4, false);
   const LinearOptions heads{.bias = false, .dims = "heads,width"};
   const Value q = b.linear(x, 4, "q", heads), k = b.linear(x, 4, "k", heads), v = b.linear(x, 4, "v", heads);
   const Value y = b.linear(b.attention(q, k, v, 2, 2), 4, "out", {.dims = "width,heads"});
   b.cross_entropy(b.linear(y, 6, "head", {.dims = "vocab,width"}));
-  const Graph graph = partition_tensor(b.take(), place(2, 0));
-  verify(graph, "partition");
+  const Graph graph = shard_tensor(b.take(), place(2, 0));
+  verify(graph, "tensor");
   EXPECT_EQ(count(graph, Op::AllGather, Phase::Forward), 3) << "for q, k and v; for the head; of the loss";
 }
 
-TEST(Partition, MeetsItsGradientInTheOtherCollective) {
-  const Graph graph = differentiate(partition_tensor(half_block(), place(2, 1)));
+TEST(TensorAxis, MeetsItsGradientInTheOtherCollective) {
+  const Graph graph = differentiate(shard_tensor(half_block(), place(2, 1)));
   verify(graph, "differentiate");
   EXPECT_EQ(count(graph, Op::ReduceScatter, Phase::Backward), 2) << "of the two gathers of rows";
   EXPECT_EQ(count(graph, Op::AllGather, Phase::Backward), 2) << "of the embedding and of the linear back";
@@ -154,8 +154,8 @@ TEST(Partition, MeetsItsGradientInTheOtherCollective) {
   EXPECT_EQ(count(graph, Op::VocabLoss, Phase::Forward), 0);
 }
 
-TEST(Partition, PartialSumsAreRoundedOnceTheyAreAddedUp) {
-  const Graph forward = partition_tensor(half_block(), place(2, 1));
+TEST(TensorAxis, PartialSumsAreRoundedOnceTheyAreAddedUp) {
+  const Graph forward = shard_tensor(half_block(), place(2, 1));
   const Graph graph = differentiate(apply_precision(forward, {.storage = DType::BF16}));
   verify(graph, "differentiate");
   const std::string text = print(graph);
@@ -182,9 +182,9 @@ TEST(Partition, PartialSumsAreRoundedOnceTheyAreAddedUp) {
   EXPECT_EQ(print(differentiate(apply_precision(forward, stored))).find("wide"), std::string::npos);
 }
 
-TEST(Partition, FusesOnLocalRowsButNeverChunksTheSplitLoss) {
+TEST(TensorAxis, FusesOnLocalRowsButNeverChunksTheSplitLoss) {
   const FuseOptions chunk_all{.chunk_logits_above = 0, .chunk_bytes = 64};
-  const Graph forward = partition_tensor(build_model(tiny(Family::Gpt2), 2), place(2, 0));
+  const Graph forward = shard_tensor(build_model(tiny(Family::Gpt2), 2), place(2, 0));
   const Graph graph = fuse(differentiate(forward), chunk_all);
   verify(graph, "fuse");
   EXPECT_EQ(count(graph, Op::MatmulGelu, Phase::Forward), 1);
@@ -196,9 +196,9 @@ TEST(Partition, FusesOnLocalRowsButNeverChunksTheSplitLoss) {
   EXPECT_EQ(count(eval, Op::VocabLoss, Phase::Forward), 1);
 }
 
-TEST(Partition, RecomputationGathersRowsAgain) {
+TEST(TensorAxis, RecomputationGathersRowsAgain) {
   const Graph model = build_model(tiny(Family::Llama), 2);
-  const Graph graph = differentiate(partition_tensor(model, place(2, 0)));
+  const Graph graph = differentiate(shard_tensor(model, place(2, 0)));
   for (RecomputeKind kind : {RecomputeKind::Selective, RecomputeKind::Full}) {
     const Graph again = recompute(graph, {kind, 0});
     verify(again, "recompute");
@@ -209,7 +209,7 @@ TEST(Partition, RecomputationGathersRowsAgain) {
   }
 }
 
-TEST(Partition, RefusesSizesThatDoNotDivideByName) {
+TEST(TensorAxis, RefusesSizesThatDoNotDivideByName) {
   EXPECT_EQ(
       refusal(build_model(tiny(Family::Llama), 2), 4),
       "blocks.0.qkv.weight: 2 key and value heads do not divide over parallel.tensor = 4; use a multiple "
@@ -225,7 +225,7 @@ TEST(Partition, RefusesSizesThatDoNotDivideByName) {
   EXPECT_TRUE(refusal(build_model(config, 1), 2).starts_with("embed.weight: 3 rows (train.micro_batch"));
 }
 
-TEST(Partition, RefusesModelsItDoesNotKnowHowToSplit) {
+TEST(TensorAxis, RefusesModelsItDoesNotKnowHowToSplit) {
   ModelConfig config = tiny(Family::Resnet);
   config.image_size = 8;
   EXPECT_TRUE(refusal(build_model(config, 2), 2).starts_with("stem.weight: cannot be split over"));
@@ -235,14 +235,14 @@ TEST(Partition, RefusesModelsItDoesNotKnowHowToSplit) {
   EXPECT_NE(mlp.find("'out,in'"), std::string::npos) << mlp;
 }
 
-TEST(Partition, RefusesParametersUsedWhereNothingSplitsThem) {
+TEST(TensorAxis, RefusesParametersUsedWhereNothingSplitsThem) {
   Builder b = Builder::for_tokens(1, 4);
   const Value x = b.embedding(6, 4, false);
   b.cross_entropy(b.linear(b.add(x, b.gelu(b.param("shift", Shape({1, 4, 4}), "zeros"))), 6, "head"));
   EXPECT_TRUE(refusal(b.take(), 2).starts_with("shift: cannot be split over"));
 }
 
-TEST(Partition, RefusesLinearsThatDoNotFitTogether) {
+TEST(TensorAxis, RefusesLinearsThatDoNotFitTogether) {
   const auto model = [](const std::string& up, const std::string& down) {
     Builder b = Builder::for_tokens(1, 4);
     const Value x = b.embedding(6, 4, false);
