@@ -12,6 +12,7 @@
 #include "tandem/base/nearest.h"
 #include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
+#include "tandem/compile/pass_list.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/config/mesh.h"
@@ -23,17 +24,49 @@ namespace {
 
 constexpr std::string_view kDumpPrefix = "after:";
 
+void print_line(const std::string& line) { std::printf("%s\n", line.c_str()); }
+
 void check_dump(const std::string& dump) {
   const std::string_view pass =
       dump.starts_with(kDumpPrefix) ? std::string_view(dump).substr(kDumpPrefix.size()) : dump;
-  for (std::string_view name : kPassNames) {
+  const std::vector<std::string> passes = pass_names();
+  const std::vector<std::string_view> names(passes.begin(), passes.end());
+  for (std::string_view name : names) {
     if (name == pass && dump.starts_with(kDumpPrefix)) return;
   }
   throw ConfigError("--dump {}: expected after:PASS with a pass of {}; the nearest is after:{}", dump,
-                    fmt::join(kPassNames, ", "), nearest(pass, kPassNames));
+                    fmt::join(names, ", "), nearest(pass, names));
 }
 
-void print_line(const std::string& line) { std::printf("%s\n", line.c_str()); }
+void check_without(const std::vector<std::string>& without) {
+  const std::vector<std::string_view> names = optional_passes();
+  for (const std::string& pass : without) {
+    if (std::find(names.begin(), names.end(), pass) == names.end())
+      throw ConfigError("--without {}: expected a pass without which a step is still right: one of {}", pass,
+                        fmt::join(names, ", "));
+  }
+}
+
+// The passes in order, then evaluation's together.
+void print_times(const std::map<std::string, double>& times) {
+  double total_ms = 0, eval_ms = 0;
+  std::string detail;
+  const auto add = [&](std::string_view name, double ms) {
+    detail += fmt::format("{}{} {:.1f}", detail.empty() ? "" : ", ", name, ms);
+  };
+  for (const std::string& name : pass_names()) {
+    const auto it = times.find(name);
+    if (it == times.end()) continue;
+    total_ms += it->second;
+    if (name.starts_with(kEvalPrefix)) {
+      eval_ms += it->second;
+    } else {
+      add(name, it->second);
+    }
+  }
+  add("eval", eval_ms);
+  print_line(fmt::format("  {:<14} {:>13.1f} ms  {}", "compiled in", total_ms, detail));
+}
 
 void print_memory(const std::vector<CompiledStep>& ranks, bool on_device) {
   std::string head = fmt::format("\n  {:<14}", "memory, bytes");
@@ -94,15 +127,7 @@ void print_table(const Config& config, const Backend& backend, const std::vector
   print_line(fmt::format("  {:<14} {:>16}  pass {}, update {}, eval {}", "commands",
                          step.pass.commands.size() + step.update.commands.size() + step.eval.commands.size(),
                          step.pass.commands.size(), step.update.commands.size(), step.eval.commands.size()));
-  double total_ms = 0;
-  std::string detail;
-  for (std::string_view name : kPassNames) {
-    const auto it = times.find(std::string(name));
-    if (it == times.end()) continue;
-    total_ms += it->second;
-    detail += fmt::format("{}{} {:.1f}", detail.empty() ? "" : ", ", name, it->second);
-  }
-  print_line(fmt::format("  {:<14} {:>13.1f} ms  {}", "compiled in", total_ms, detail));
+  print_times(times);
 }
 
 // All of them, or, of a large mesh, one of each kind.
@@ -173,6 +198,7 @@ void add_plan(CLI::App& app, Action& action) {
   struct Flags {
     ConfigFlags config;
     std::string dump;
+    std::vector<std::string> without;
     bool json = false;
     bool commands = false;
   };
@@ -185,11 +211,19 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_flag("--commands", flags->commands, "list the commands of the compiled step");
   command
       ->add_option("--dump", flags->dump,
-                   fmt::format("print the graph after a pass: {}", fmt::join(kPassNames, ", ")))
+                   fmt::format("print the graph after a pass: {}", fmt::join(pass_names(), ", ")))
       ->type_name("after:PASS");
+  command
+      ->add_option(
+          "--without", flags->without,
+          fmt::format("leave out a pass of {} (may be repeated)", fmt::join(optional_passes(), ", ")))
+      ->type_name("PASS")
+      ->expected(1)
+      ->take_all();
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       if (!flags->dump.empty()) check_dump(flags->dump);
+      check_without(flags->without);
       const Config config = flags->config.load().config;
       const Backend backend = make_backend(config);
       std::map<std::string, double> times;
@@ -202,6 +236,7 @@ void add_plan(CLI::App& app, Action& action) {
       std::optional<Waiting> waiting(std::in_place, "compiling");
       for (const MeshPosition& at : ranks_to_show(mesh)) {
         CompileOptions options = compile_options(config, backend, at, ranks_here);
+        options.without = flags->without;
         options.observe = [&](std::string_view pass, const Graph& graph, double ms) {
           if (!shown.empty()) return;  // times and graphs are rank 0's
           times[std::string(pass)] += ms;

@@ -1,5 +1,5 @@
-// The compiler: THE list of passes, from a model's forward graph to a CompiledStep. Each pass is named,
-// timed, verified and can be observed (`tandem plan --dump after:NAME`).
+// The compiler, from a model's forward graph to a CompiledStep: the passes (pass_list.h), then for each of
+// the graphs they make a memory plan and a list of commands.
 #pragma once
 
 #include <functional>
@@ -43,15 +43,20 @@ struct CompileOptions {
   OptimizerKind optimizer = OptimizerKind::AdamW;
   Recompute recompute;
   FuseOptions fuse;
-  bool fuse_enabled = true;
   bool overwrite_gradients = false;  // the backend's kernels can, where a step is one pass
   int ranks_here = 1;                // that share this machine's memory
   int64_t device_memory = 0;         // of a device that has its own; 0 where it uses the machine's
   int64_t scratch = 0;               // what kernels with a choice should work in; 0 = as they are fastest
   int64_t host_bytes = 0;  // what the data loader and checkpoints ask for, at the end of the host arena
+  std::vector<std::string> without;  // passes to leave out, of those that are optional
   ChooseKernel choose;
   std::function<void()> while_compiling;  // called every now and then; may throw, may be empty
-  std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;  // may be empty
+  // Called after each pass, for every graph it made; may be empty.
+  std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;
+
+  bool leaves_out(std::string_view pass) const;
+  // Whether a pass may write gradients instead of adding to them.
+  bool may_overwrite_gradients() const;
 };
 
 // Recomputation must have been chosen: `auto` weighs all ranks of a mesh, which the caller knows.
@@ -60,9 +65,5 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options);
 // Forward only (the executable `eval`): ending in the loss, for evaluation, or in the logits, for sampling.
 enum class ForwardOutput { Loss, Logits };
 CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output);
-
-inline constexpr std::string_view kPassNames[] = {
-    "model",     "tensor", "sync_norm", "stage", "precision", "differentiate", "again",
-    "recompute", "fp8",    "fuse",      "data",  "schedule",  "unroll"};
 
 }  // namespace tandem

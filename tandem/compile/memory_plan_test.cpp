@@ -105,7 +105,8 @@ TEST(MemoryPlan, KeepsApartWhatLivesTogetherInRealModels) {
 // A tied table, and gradients that the pass overwrites.
 Graph with_fresh_gradients() {
   Graph graph = differentiate(build_model(gpt2_config(6), 4));
-  EXPECT_TRUE(overwrite_gradients(graph));
+  graph = overwrite_gradients(std::move(graph));
+  EXPECT_TRUE(overwrites_gradients(graph));
   return graph;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/precision.h"
 #include "tandem/config/config.h"
@@ -17,6 +18,10 @@ inline constexpr int64_t kStatLoss = 0;
 inline constexpr int64_t kStatCorrect = 1;
 inline constexpr int64_t kStatStop = 2;
 inline constexpr int64_t kNumStats = 3;
+
+inline constexpr PassInfo kUpdatePass = {
+    .name = "update", .needs_before = {"differentiate", "loss_stats", "overwrite_gradients"}};
+inline constexpr PassInfo kGatherPass = {.name = "gather", .needs_before = {"precision"}};
 
 struct UpdateOptions {
   OptimizerKind optimizer = OptimizerKind::AdamW;

@@ -6,6 +6,7 @@
 
 #include "tandem/base/digest.h"
 #include "tandem/base/rng.h"
+#include "tandem/compile/pass_list.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/train_step_test.h"
@@ -22,6 +23,7 @@ struct Saving {
   bool gelu_again = false;
   bool gelu_of_product = false;  // not a saving: how a GPU fuses it
   bool attention_sums = true;    // of qkv's bias, in attention's gradient
+  std::vector<std::string> without{};
 };
 
 struct Outcome {
@@ -65,6 +67,7 @@ Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& sa
   options.fuse.gelu_again = saving.gelu_again;
   options.fuse.gelu_of_product = saving.gelu_of_product;
   options.overwrite_gradients = saving.overwrite_gradients;
+  options.without = saving.without;
   options.choose = choose_from(registry, pool.num_threads());
   Session session(compile_step(build_model(model, kBatch), options), registry, pool);
   session.initialize(5);
@@ -163,6 +166,27 @@ TEST(OutputsGivenAgain, HaveTheSameBits) {
         EXPECT_EQ(saving.figures, plain.figures);
         EXPECT_EQ(saving.state, plain.state);
       }
+    }
+  }
+}
+
+// tandem plan --without: what a step computes stays.
+TEST(AStepWithoutAnOptionalPass, HasTheSameResult) {
+  for (const Family family : {Family::Gpt2, Family::Llama}) {
+    for (const std::string_view pass : optional_passes()) {
+      // Where outputs are given again, selective recomputation has little left to do.
+      const RecomputeKind kind = pass == "recompute" ? RecomputeKind::Full : RecomputeKind::Selective;
+      Saving saving{.overwrite_gradients = true, .outputs_again = true};
+      const Outcome whole = train(family, DType::F32, kind, saving);
+      saving.without = {std::string(pass)};
+      const Outcome found = train(family, DType::F32, kind, saving);
+      EXPECT_NE(found.sizes, whole.sizes) << pass << " was not left out";
+      ASSERT_EQ(found.figures.size(), whole.figures.size());
+      const double rounding = pass == "fuse" ? 1e-5 : 0;  // it sums biases' gradients in another order
+      for (size_t i = 0; i < whole.figures.size(); ++i)
+        EXPECT_NEAR(found.figures[i], whole.figures[i], rounding * std::abs(whole.figures[i])) << pass;
+      if (rounding > 0) continue;
+      EXPECT_EQ(found.state, whole.state) << pass;
     }
   }
 }

@@ -77,9 +77,8 @@ namespace {
 // Not asked of a forward alone, which may be of a checkpoint from another machine.
 void check_gradients(const CompileOptions& options) {
   if (options.precision.block_gradients == DType::F32) return;
-  const bool overwritten =
-      options.overwrite_gradients && options.parallel.micro_batches == 1 && !options.parallel.in_units();
-  if (overwritten && options.precision.storage == options.precision.block_gradients) return;
+  if (options.may_overwrite_gradients() && options.precision.storage == options.precision.block_gradients)
+    return;
   throw ConfigError(
       "memory.gradients: bf16 needs precision bf16 or fp8, one GPU without offload, and a step of one pass "
       "(train.micro_batch = train.batch); use fp32");

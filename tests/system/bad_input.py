@@ -128,6 +128,7 @@ class BadCommandLines(TandemTest):
                 self.assertLess(len(result.err), 200)
         self.refuse(BAD_USAGE, ["--dump", "after:fuse"], "plan", self.config, "--dump", "after:fuze")
         self.refuse(BAD_USAGE, ["--dump", "after:fuse"], "plan", self.config, "--dump", "fuse")
+        self.refuse(BAD_USAGE, ["--without data", "recompute", "fuse"], "plan", self.config, "--without", "data")
         self.refuse(BAD_USAGE, ["device", "'gpu'"], "train", self.config, "--device", "gpu")
 
     def test_nonsense_in_the_environment(self):

@@ -90,6 +90,16 @@ class Commands(TandemTest):
         self.assertNotIn("bf16", dumps["model"])
         self.assertIn("bf16", dumps["precision"])
 
+    def test_plan_shows_a_step_without_some_passes(self):
+        path = self.write_config(config(GPT2, memory={"recompute": "full"}))
+        whole = self.tandem("plan", path, "--commands").out
+        for passes in (["fuse"], ["recompute"], ["fuse", "recompute"]):
+            flags = [word for name in passes for word in ("--without", name)]
+            self.assertNotEqual(whole, self.tandem("plan", path, "--commands", *flags).out)
+            for name in passes:
+                self.assertEqual("", self.tandem("plan", path, "--dump", f"after:{name}", *flags).out)
+        self.assertIn("add_layer_norm", self.tandem("plan", path, "--dump", "after:eval.fuse").out)
+
     def test_profile_gives_kernels_and_a_timeline(self):
         path, trace = self.write_config(config(GPT2)), self.directory / "trace.json"
         profile = json.loads(self.tandem("profile", path, "--steps", 2, "--json", "--trace", trace).out)

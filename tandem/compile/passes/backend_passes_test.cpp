@@ -34,10 +34,11 @@ Graph residual_model() {
   return b.take();
 }
 
-TEST(MarkFresh, MarksTheFirstOpOfEveryGradient) {
+TEST(OverwriteGradients, MarksTheFirstOpOfEveryGradient) {
   Graph graph = differentiate(residual_model());
-  ASSERT_TRUE(overwrite_gradients(graph));
-  verify(graph, "fresh");
+  graph = overwrite_gradients(std::move(graph));
+  ASSERT_TRUE(overwrites_gradients(graph));
+  verify(graph, "overwrite_gradients");
   for (const Node& node : graph.nodes()) {
     if (node.op == Op::MatmulAcc || node.op == Op::BiasGrad || node.op == Op::LayerNormGrad ||
         node.op == Op::EmbeddingGrad) {
@@ -46,7 +47,7 @@ TEST(MarkFresh, MarksTheFirstOpOfEveryGradient) {
   }
 }
 
-TEST(MarkFresh, LeavesTheSecondOpOfATiedTableAlone) {
+TEST(OverwriteGradients, LeavesTheSecondOpOfATiedTableAlone) {
   Graph graph = differentiate(parse_graph(R"(%0 = input "tokens" : i32[2,3]
 %1 = input "targets" : i32[2,3]
 %2 = param "embed" {init="normal:0.02"} : f32[5,4]
@@ -55,7 +56,8 @@ TEST(MarkFresh, LeavesTheSecondOpOfATiedTableAlone) {
 %5 = cross_entropy(%4, %1) : f64[2]
 output "stats" %5
 )"));
-  ASSERT_TRUE(overwrite_gradients(graph));
+  graph = overwrite_gradients(std::move(graph));
+  ASSERT_TRUE(overwrites_gradients(graph));
   for (const Node& node : graph.nodes()) {
     if (node.op == Op::MatmulAcc || node.op == Op::EmbeddingGrad) {
       EXPECT_EQ(node.attrs.integer_or("fresh", 0), node.op == Op::MatmulAcc ? 1 : 0);
@@ -63,14 +65,15 @@ output "stats" %5
   }
 }
 
-TEST(MarkFresh, ChangesNothingWhereAGradientCannotBeOverwritten) {
+TEST(OverwriteGradients, ChangesNothingWhereAGradientCannotBeOverwritten) {
   Graph graph = parse_graph(R"(%0 = input "x" : f32[1,4,4,2]
 %1 = input "dy" : f32[1,4,4,3]
 %2 = state "grad:w" {category="gradients", init="zeros"} backward : f32[3,3,3,2]
 %3 = conv2d_grad_weight(%2, %0, %1) {pad=1, stride=1} backward : f32[3,3,3,2]
 )");
   const std::string before = print(graph);
-  EXPECT_FALSE(overwrite_gradients(graph));
+  graph = overwrite_gradients(std::move(graph));
+  EXPECT_FALSE(overwrites_gradients(graph));
   EXPECT_EQ(print(graph), before);
 }
 
@@ -111,7 +114,8 @@ TEST(FuseBiasSums, GoIntoAttentionsGradientWhereItCanSum) {
             : static_cast<bool (*)(const TensorType&, const Attrs&)>(nullptr);
     Graph graph = differentiate(build_model(tiny_gpt2(2), 2));
     if (fresh) {
-      EXPECT_TRUE(overwrite_gradients(graph));
+      graph = overwrite_gradients(std::move(graph));
+      EXPECT_TRUE(overwrites_gradients(graph));
     }
     graph = fuse(graph, options);
     verify(graph, "fuse");

@@ -6,14 +6,19 @@
 //   buffer is reduce-scattered and dies, and backward goes on with the next unit meanwhile.
 // Keeps: what is computed, and its order. Every strategy reduces the same buffers in the same order, so that
 //   ddp, zero1, zero2 and fsdp give the same bits.
-// Needs before: differentiate, recompute. Needs after: fuse, schedule.
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/compile/units.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// By then it is settled what reads the weights, and when.
+inline constexpr PassInfo kDataPass = {.name = "data",
+                                       .needs_before = {"differentiate", "recompute", "fuse"},
+                                       .needs_after = {"schedule", "update"}};
 
 // What the ranks of the data axis keep only a part of, besides their gradients (keeps_whole_gradients).
 struct Sharding {

@@ -7,13 +7,17 @@
 //   begins with a recv of the sent value's gradient; one that begins with a recv ends its backward with a
 //   send.
 // Keeps: the forward nodes and their numbers. Only the output "stats" remains.
-// Needs before: a forward graph that ends in the loss or in a send. Needs after: nothing.
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/compile/passes/precision.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// The forward graph ends in the loss or in a send.
+inline constexpr PassInfo kDifferentiatePass = {
+    .name = "differentiate", .needs_before = {"precision"}, .needs_after = {"update"}};
 
 // A table that is both embedding and head gets a second gradient state for the embedding where the two are to
 // be summed apart, as the ranks at both ends of a pipeline do: "grad:<name>" and "grad:<name>:embedding".

@@ -7,12 +7,16 @@
 // Changes: matmul and matmul_acc with a block's matrix, where rows, inputs and outputs are multiples of 16
 //   -> fp8_matmul and fp8_matmul_acc of quantized operands; adds states and scales.
 // Keeps: everything else in the storage type, the order of nodes, and what recomputation has chosen.
-// Needs before: differentiate, recompute. Needs after: fuse, where quantizing joins what comes before it.
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// The update brings the states up to date. In fuse, quantizing joins what comes before it.
+inline constexpr PassInfo kFp8Pass = {
+    .name = "fp8", .needs_before = {"differentiate", "recompute"}, .needs_after = {"update"}};
 
 inline constexpr std::string_view kFp8Activations = "fp8.activations", kFp8Gradients = "fp8.gradients";
 

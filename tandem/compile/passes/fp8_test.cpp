@@ -37,7 +37,8 @@ int count(const Graph& graph, Op op) {
 
 TEST(Fp8, EveryProductOfABlocksMatrixIsQuantized) {
   Graph before = differentiated(llama());
-  ASSERT_TRUE(overwrite_gradients(before));
+  before = overwrite_gradients(std::move(before));
+  ASSERT_TRUE(overwrites_gradients(before));
   const Graph graph = quantize_products(before);
   verify(graph, "fp8");
   EXPECT_EQ(num_fp8_weights(build_model(llama(), 2)), 8);

@@ -10,12 +10,16 @@
 //   rows.
 // Keeps: values bit for bit, except that the chunked projection sums its weight gradient chunk by chunk, that
 //   matmul_gelu_grad does not round the product, and the order in which a bias's gradient is summed.
-// Needs before: recompute (which wants single ops to choose from). Needs after: nothing.
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// Those before it choose among single ops.
+inline constexpr PassInfo kFusePass = {
+    .name = "fuse", .needs_before = {"recompute", "fp8", "inference"}, .optional = true};
 
 struct FuseOptions {
   int64_t chunk_logits_above = 16 << 20;  // bytes of logits from which the projection is chunked

@@ -5,7 +5,7 @@
 //   makes the sums only where `sums_across_blocks` says so: a pipeline may cut between two blocks, and gives
 //   the bits of one rank that accumulates, so there must be nothing to accumulate.
 // Keeps: values, but for the order of the sums.
-// Needs before: the residual's gradient to be part of the norm's. Needs after: nothing.
+// A part of fuse: the residual's gradient is part of the norm's by then.
 #pragma once
 
 #include "tandem/compile/passes/fuse.h"

@@ -3,12 +3,16 @@
 //
 // Changes: adds a state, and after the rest of the graph its sum with the output "stats".
 // Keeps: everything else; a graph without that output as it is.
-// Needs before: differentiate. Needs after: an update that takes the sum and clears it (update_graph.h).
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// The update takes the sum and clears it.
+inline constexpr PassInfo kLossStatsPass = {
+    .name = "loss_stats", .needs_before = {"differentiate"}, .needs_after = {"update"}};
 
 Graph sum_stats(Graph graph);
 

@@ -23,7 +23,7 @@ bool can_overwrite(Op op) {
 
 }  // namespace
 
-bool overwrite_gradients(Graph& graph) {
+Graph overwrite_gradients(Graph graph) {
   std::vector<int32_t> first_ops;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
@@ -33,14 +33,21 @@ bool overwrite_gradients(Graph& graph) {
     for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i)
       accumulators += aliased_input(node, i) >= 0 ? 1 : 0;
     // An op marks all its accumulators: none may hold a sum already.
-    if (!can_overwrite(node.op) || accumulators != gradients) return false;
+    if (!can_overwrite(node.op) || accumulators != gradients) return graph;
     first_ops.push_back(id);
   }
   for (int32_t id : first_ops) graph.node(id).attrs.set("fresh", int64_t{1});
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     if (is_gradient(graph.node(id))) graph.node(id).attrs.set("transient", int64_t{1});
   }
-  return true;
+  return graph;
+}
+
+bool overwrites_gradients(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (is_gradient(node) && node.attrs.has("transient")) return true;
+  }
+  return false;
 }
 
 }  // namespace tandem

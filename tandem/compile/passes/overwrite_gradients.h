@@ -4,14 +4,22 @@
 //
 // Changes: the first op that adds to each gradient gets {fresh: 1}, and the gradient itself {transient: 1}.
 // Keeps: values, as every gradient is zero before the pass.
-// Needs before: differentiate. Needs after: optimizer ops with {keep: 1}; kernels that honour both.
+// Kernels must honour both, and the update's {keep: 1}.
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
 
-// False, and no change, where some gradient's first op cannot overwrite it.
-bool overwrite_gradients(Graph& graph);
+inline constexpr PassInfo kOverwriteGradientsPass = {.name = "overwrite_gradients",
+                                                     .needs_before = {"differentiate"},
+                                                     .needs_after = {"update"},
+                                                     .optional = true};
+
+// The graph as it is where some gradient's first op cannot overwrite it.
+Graph overwrite_gradients(Graph graph);
+
+bool overwrites_gradients(const Graph& graph);
 
 }  // namespace tandem

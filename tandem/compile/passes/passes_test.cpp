@@ -255,7 +255,7 @@ TEST(UpdateGraph, DecaysMatricesOnlyAndKeepsMastersForHalfPrecision) {
   }
 }
 
-TEST(Pipeline, CanBeBrokenOffAtAnyPass) {
+TEST(CompileStep, CanBeBrokenOffAtAnyPass) {
   struct Stop {};
   int calls = 0;
   CompileOptions options;

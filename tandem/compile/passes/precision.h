@@ -4,13 +4,16 @@
 // Changes: dtypes of parameters and activations; inserts a cast after an image input. Products that the ranks
 //   of a tensor axis add up (and those that will be, as gradients of what they gather) become {wide: 1}.
 // Keeps: the nodes, their order, statistics (fp32) and integer inputs.
-// Needs before: a forward graph in fp32. Needs after: nothing.
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+inline constexpr PassInfo kPrecisionPass = {.name = "precision",
+                                            .needs_before = {"model", "tensor", "stage"}};
 
 struct PrecisionPolicy {
   DType storage = DType::F32;                        // weights and activations

@@ -4,15 +4,21 @@
 //   in backward from what was kept (phase "recompute").
 // Keeps: the values, bit for bit (the same kernels run on the same inputs); block outputs; nodes with side
 //   effects (batch_norm updates its running statistics once; sends and recvs happen once).
-// Needs before: a differentiated graph, with what backward gives again by itself. Needs after: nothing.
 #pragma once
 
 #include <set>
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// What backward gives again by itself is not made twice; schedule moves copies to where they are read.
+inline constexpr PassInfo kRecomputePass = {.name = "recompute",
+                                            .needs_before = {"differentiate", "again"},
+                                            .needs_after = {"schedule"},
+                                            .optional = true};
 
 int32_t num_blocks(const Graph& graph);
 

@@ -8,13 +8,16 @@
 //   products that read the forward's read that one, and move to just behind it.
 // Keeps: the values, bit for bit (the kernels give the forward's bits); what is outside of blocks: the loss
 //   begins backward with the last norm's output; outputs that something reads which cannot wait.
-// Needs before: differentiate. Needs after: recompute, which then has less to drop; kernels that honour
-//   {again}.
+// Kernels must honour {again}.
 #pragma once
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// It comes before recompute, which then has less to drop.
+inline constexpr PassInfo kAgainPass = {.name = "again", .needs_before = {"differentiate"}, .optional = true};
 
 Graph remake_outputs(const Graph& graph);
 

@@ -26,7 +26,8 @@ Graph trained(Family family, int64_t layers) {
   config.context = 64;
   config.vocab = 64;
   Graph graph = differentiate(build_model(config, 4));
-  EXPECT_TRUE(overwrite_gradients(graph));
+  graph = overwrite_gradients(std::move(graph));
+  EXPECT_TRUE(overwrites_gradients(graph));
   return graph;
 }
 

@@ -9,13 +9,17 @@
 //   to the chunk after. A parameter of both ends (a tied embedding) is in both of their graphs under its
 //   name, with the attribute tied="first" and tied="last".
 // Keeps: nodes, their order and the numbers of their blocks.
-// Needs before: a forward graph, whole or this rank's part of the tensor axis. Needs after: precision.
 #pragma once
 
 #include "tandem/base/mesh.h"
+#include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// Precision gives what crosses a boundary its type.
+inline constexpr PassInfo kStagePass = {
+    .name = "stage", .needs_before = {"tensor", "sync_norm"}, .needs_after = {"precision", "unroll"}};
 
 // Throws ConfigError where the model has fewer blocks than chunks, or where other values than one, the
 // residual stream, would have to cross a boundary.

@@ -16,13 +16,17 @@
 //   after a row-split linear) is on tensor rank 0 alone, so its gradient is whole there.
 // Keeps: inputs (every rank of the axis reads whole batches), blocks, output names; the statistics are
 //   those of all rows on every rank; the output "logits" is this rank's columns.
-// Needs before: the logical fp32 forward graph. Needs after: precision, differentiate, sums for `tensor_sum`.
 #pragma once
 
 #include "tandem/base/mesh.h"
+#include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+// The forward graph is the logical one, in fp32; the update sums what has `tensor_sum`.
+inline constexpr PassInfo kTensorPass = {
+    .name = "tensor", .needs_before = {"model"}, .needs_after = {"precision", "differentiate", "update"}};
 
 // The graph itself for a tensor axis of one. Throws ConfigError naming the parameter that cannot be split.
 Graph shard_tensor(const Graph& forward, const MeshPosition& at);

@@ -7,16 +7,18 @@
 //   micro-batch, as "<name>.<micro-batch>", but for "scale", which all share; outputs are named likewise
 //   ("stats.3").
 // Keeps: within a slot, the nodes and their order.
-// Needs before: every pass that adds nodes, schedule included. Needs after: memory plan.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "tandem/compile/pass_info.h"
 #include "tandem/compile/pipeline_order.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
+
+inline constexpr PassInfo kUnrollPass = {.name = "unroll", .needs_before = {"stage", "schedule"}};
 
 // `chunks` are those of one rank, in the order of PipelineSlot::chunk_on_rank.
 Graph unroll(std::span<const Graph> chunks, std::span<const PipelineSlot> order, int micro_batches);

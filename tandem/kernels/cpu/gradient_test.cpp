@@ -61,7 +61,7 @@ class GradientCheck {
   CompiledStep compile(const Graph& forward, bool fused) {
     CompileOptions options;
     options.precision = {.storage = DType::F64, .gradients = DType::F64};
-    options.fuse_enabled = fused;
+    if (!fused) options.without = {"fuse"};
     options.recompute = {RecomputeKind::Selective, 0};
     options.fuse.outputs_again = true;     // together with fusion
     options.fuse.chunk_logits_above = 64;  // so that the chunked loss is taken where the model allows it

@@ -1,0 +1,312 @@
+#include "tandem/compile/pass_list.h"
+
+#include <algorithm>
+#include <chrono>
+#include <type_traits>
+
+#include "tandem/base/error.h"
+#include "tandem/compile/passes/data_axis.h"
+#include "tandem/compile/passes/differentiate.h"
+#include "tandem/compile/passes/fp8.h"
+#include "tandem/compile/passes/inference.h"
+#include "tandem/compile/passes/loss_stats.h"
+#include "tandem/compile/passes/overwrite_gradients.h"
+#include "tandem/compile/passes/recompute.h"
+#include "tandem/compile/passes/remake_outputs.h"
+#include "tandem/compile/passes/schedule.h"
+#include "tandem/compile/passes/stage.h"
+#include "tandem/compile/passes/sync_norm.h"
+#include "tandem/compile/passes/tensor_axis.h"
+#include "tandem/compile/passes/unroll.h"
+#include "tandem/compile/pipeline_order.h"
+#include "tandem/compile/update_graph.h"
+#include "tandem/ir/verify.h"
+
+namespace tandem {
+namespace {
+
+inline constexpr PassInfo kModelPass = {.name = "model"};
+
+// A pass that sees each graph alone, and which of the parts it belongs to if it asks.
+template <typename PassOfOne>
+auto each(PassOfOne pass) {
+  return [pass](const Graphs& graphs, [[maybe_unused]] Part part) {
+    Graphs made;
+    for (const Graph& graph : graphs) {
+      if constexpr (std::is_invocable_v<PassOfOne, const Graph&, Part>) {
+        made.push_back(pass(graph, part));
+      } else {
+        made.push_back(pass(graph));
+      }
+    }
+    return made;
+  };
+}
+
+// Attention's gradient may work on some sequences at a time: its kernel reads how much memory it should use.
+Graph with_scratch(Graph graph, int64_t bytes) {
+  for (int32_t id = 0; bytes > 0 && id < graph.num_nodes(); ++id) {
+    if (graph.node(id).op == Op::Attention) graph.node(id).attrs.set("scratch", bytes);
+  }
+  return graph;
+}
+
+Graphs cut_stages(const Graph& graph, const ParallelOptions& parallel) {
+  const int stages = parallel.at.shape.pipeline;
+  Graphs chunks;
+  for (int i = 0; i < parallel.chunks; ++i)
+    chunks.push_back(
+        cut_stage(graph, i * stages + parallel.at.pipeline, stages * parallel.chunks, parallel.at));
+  return chunks;
+}
+
+GeluAgain gelu_again(const FuseOptions& fuse) {
+  if (fuse.gelu_again) return GeluAgain::Always;
+  return fuse.gelu_of_product ? GeluAgain::WithProduct : GeluAgain::AsChosen;
+}
+
+FuseOptions fuse_options(const CompileOptions& options) {
+  FuseOptions fuse = options.fuse;
+  fuse.sums_across_blocks = options.parallel.at.shape.world() == 1 && options.parallel.micro_batches == 1;
+  return fuse;
+}
+
+// Where only the last pass of a step reduces gradients, there are two kinds of passes.
+bool has_last_pass(const ParallelOptions& parallel) {
+  return parallel.reduce_once && parallel.micro_batches > 1 && parallel.at.shape.data > 1;
+}
+
+DataAxisOptions data_options(const ParallelOptions& parallel) {
+  return {.sharding = sharding_of(parallel.strategy),
+          .accumulates = parallel.micro_batches > 1,
+          .once = has_last_pass(parallel),
+          .reduce = parallel.reduce,
+          .in_pipeline = parallel.at.shape.pipeline > 1,
+          .offload_weights = parallel.offload_weights,
+          .offload_optimizer = parallel.offload_optimizer};
+}
+
+Graph shard(const Graph& graph, const UnitLayout& layout, const ParallelOptions& parallel, Part part) {
+  const bool later = part == Part::Pass && has_last_pass(parallel);
+  return shard_data(graph, layout, data_options(parallel), /*reduces=*/!later);
+}
+
+// The micro-batches of a step; of evaluation, the forwards of all chunks, one after the other.
+Graph unroll_chunks(const Graphs& chunks, const ParallelOptions& parallel, Part part) {
+  if (part != Part::Eval) {
+    const auto micro_batches = static_cast<int>(parallel.micro_batches);
+    return unroll(chunks,
+                  pipeline_order(parallel.schedule, parallel.at.pipeline, parallel.at.shape.pipeline,
+                                 parallel.chunks, micro_batches),
+                  micro_batches);
+  }
+  std::vector<PipelineSlot> order;
+  for (int i = 0; i < static_cast<int>(chunks.size()); ++i) order.push_back({true, i, 0});
+  return unroll(chunks, order, 1);
+}
+
+bool sums_stats(const ParallelOptions& parallel) {
+  return parallel.at.shape.world() > 1 && parallel.at.counts_loss();
+}
+
+Graph update_of(const Graphs& training, const CompileOptions& options, const StepDraft& draft) {
+  UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
+  update.sums_stats = sums_stats(options.parallel);
+  update.keep_gradients = overwrites_gradients(training.front());
+  if (options.precision.fp8) update.fp8_slots = num_fp8_weights(draft.model.front());
+  update.slots = draft.params;
+  for (const std::string& name : draft.params) {
+    const std::string apart = fmt::format("grad:{}{}", name, kEmbeddingPart);
+    if (training.front().find(apart).valid()) update.split.push_back(name);
+  }
+  for (const Graph& graph : draft.model) {
+    for (const Node& node : graph.nodes()) {
+      if (node.op != Op::BatchNorm) continue;
+      for (size_t i : {3, 4}) update.running.push_back(graph.node(node.inputs[i].node));
+    }
+  }
+  if (!options.parallel.in_units()) return build_update(training.front(), update);
+  return build_update(draft.layout, data_options(options.parallel), update);
+}
+
+// Weights that are updated in parts lie whole on every rank, and come from masters that are restored in
+// parts.
+bool gathers_restored(const CompileOptions& options) {
+  const Sharding sharding = sharding_of(options.parallel.strategy);
+  const bool in_parts = sharding.optimizer && !sharding.weights && options.parallel.at.shape.data > 1;
+  return options.parallel.in_units() && in_parts && options.precision.masters();
+}
+
+}  // namespace
+
+bool Pass::runs_for(Part part) const { return std::find(parts.begin(), parts.end(), part) != parts.end(); }
+
+std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draft, ForwardOutput output) {
+  const ParallelOptions& parallel = options.parallel;
+  const bool pipeline = parallel.at.shape.pipeline > 1, units = parallel.in_units();
+  const bool fp8 = options.precision.fp8;
+  // On one rank a tied table is summed as the two ends of a pipeline would, so that both give the same bits.
+  const bool split_tied = parallel.at.shape.world() == 1 && parallel.micro_batches > 1;
+  const bool again = options.recompute.kind == RecomputeKind::Selective && options.fuse.outputs_again;
+  using enum Part;
+  // clang-format off
+  return {
+      // The model, as this rank has it.
+      {kModelPass, {Model}, true,
+       each([&](const Graph& g) { return with_scratch(g, options.scratch); })},
+      {kTensorPass, {Model}, true,
+       each([&](const Graph& g) { return shard_tensor(g, parallel.at); })},
+      {kSyncNormPass, {Model}, true,
+       each([&](const Graph& g) { return sync_norm(g, parallel.at); })},
+      {kStagePass, {Model}, pipeline,
+       [&](const Graphs& g, Part) { return cut_stages(g.front(), parallel); }},
+      {kPrecisionPass, {Model}, true,
+       each([&](const Graph& g) { return apply_precision(g, options.precision); })},
+
+      // One micro-batch of training.
+      {kDifferentiatePass, {Training}, true,
+       each([&, split_tied](const Graph& g) { return differentiate(g, options.precision, split_tied); })},
+      {kLossStatsPass, {Training}, sums_stats(parallel),
+       each([](const Graph& g) { return sum_stats(g); })},
+      {kOverwriteGradientsPass, {Training}, options.may_overwrite_gradients(),
+       each([](const Graph& g) { return overwrite_gradients(g); })},
+      {kAgainPass, {Pass, LastPass}, again && !fp8 && !options.leaves_out(kFusePass.name),
+       each([](const Graph& g) { return remake_outputs(g); })},
+      {kRecomputePass, {Pass, LastPass}, true,
+       each([&](const Graph& g) { return recompute(g, options.recompute, gelu_again(options.fuse)); })},
+      {kFp8Pass, {Pass, LastPass}, fp8,
+       each([](const Graph& g) { return quantize_products(g); })},
+
+      // Evaluation, and what it has in common with training.
+      {kInferencePass, {Eval}, true,
+       each([output](const Graph& g) { return inference(g, output == ForwardOutput::Logits); })},
+      {kFusePass, {Pass, LastPass, Eval}, true,
+       each([&](const Graph& g) { return fuse(g, fuse_options(options)); })},
+      {kDataPass, {Pass, LastPass, Eval}, units,
+       each([&](const Graph& g, Part part) { return shard(g, draft.layout, parallel, part); })},
+      {kSchedulePass, {Pass, LastPass, Eval}, true,
+       each([](const Graph& g) { return schedule(g); })},
+      {kUnrollPass, {Pass, LastPass, Eval}, pipeline,
+       [&](const Graphs& g, Part part) { return Graphs{unroll_chunks(g, parallel, part)}; }},
+
+      // The second half of a step; and what a run that goes on from a checkpoint does before its first.
+      {kUpdatePass, {Update}, true,
+       [&](const Graphs& g, Part) { return Graphs{update_of(g, options, draft)}; }},
+      {kGatherPass, {Gather}, gathers_restored(options),
+       [&](const Graphs&, Part) { return Graphs{build_gather(draft.layout, data_options(parallel))}; }},
+  };
+  // clang-format on
+}
+
+namespace {
+
+std::string observed_name(const Pass& pass, Part part) {
+  const bool shared = part == Part::Eval && pass.parts.size() > 1;
+  return fmt::format("{}{}", shared ? kEvalPrefix : "", pass.info.name);
+}
+
+class PassRunner {
+ public:
+  PassRunner(const CompileOptions& options, const StepDraft& draft,
+             ForwardOutput output = ForwardOutput::Loss)
+      : options_(options), passes_(pass_list(options, draft, output)) {}
+
+  Graphs run(Part part, Graphs graphs) const {
+    for (const Pass& pass : passes_) {
+      if (!pass.runs_for(part) || !pass.applies || options_.leaves_out(pass.info.name)) continue;
+      if (options_.while_compiling) options_.while_compiling();
+      const std::string name = observed_name(pass, part);
+      const auto start = std::chrono::steady_clock::now();
+      graphs = pass.run(graphs, part);
+      for (const Graph& graph : graphs) verify(graph, name);
+      std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - start;
+      for (const Graph& graph : graphs) {
+        if (options_.observe) options_.observe(name, graph, spent.count());
+        spent = {};
+      }
+    }
+    return graphs;
+  }
+
+  Graph run_to_one(Part part, const Graphs& graphs) const {
+    Graphs made = run(part, graphs);
+    return made.empty() ? Graph() : std::move(made.front());
+  }
+
+ private:
+  const CompileOptions& options_;
+  const std::vector<Pass> passes_;
+};
+
+// Tensor rank 0 holds what is on one rank only (positions, biases of row-split linears): its units are
+// widest.
+UnitLayout layout_units(const Graph& forward, const Graphs& model, const CompileOptions& options) {
+  const MeshPosition& at = options.parallel.at;
+  if (at.tensor == 0) return UnitLayout(model, at);
+  CompileOptions first = options;
+  first.parallel.at.tensor = 0;
+  first.observe = nullptr;
+  const UnitLayout widest(PassRunner(first, {}).run(Part::Model, {forward}), first.parallel.at);
+  return UnitLayout(model, at, &widest);
+}
+
+void check_left_out(const CompileOptions& options) {
+  const std::vector<std::string_view> optional = optional_passes();
+  for (const std::string& name : options.without)
+    TANDEM_CHECK(std::find(optional.begin(), optional.end(), name) != optional.end(), "{} cannot be left out",
+                 name);
+}
+
+std::vector<Pass> every_pass() {
+  static const CompileOptions options;
+  static const StepDraft draft;
+  return pass_list(options, draft);
+}
+
+}  // namespace
+
+StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
+  check_left_out(options);
+  StepDraft draft;
+  for (const Node& node : forward.nodes()) {
+    if (node.op == Op::Param) draft.params.push_back(node.name);
+  }
+  const PassRunner passes(options, draft);
+  draft.model = passes.run(Part::Model, {forward});
+  if (options.parallel.in_units()) draft.layout = layout_units(forward, draft.model, options);
+  draft.training = passes.run(Part::Training, draft.model);
+  StepGraphs graphs;
+  graphs.pass = passes.run_to_one(Part::Pass, draft.training);
+  if (has_last_pass(options.parallel)) graphs.last_pass = passes.run_to_one(Part::LastPass, draft.training);
+  graphs.update = passes.run_to_one(Part::Update, draft.training);
+  graphs.eval = passes.run_to_one(Part::Eval, draft.model);
+  graphs.gather = passes.run_to_one(Part::Gather, {});
+  graphs.layout = std::move(draft.layout);
+  return graphs;
+}
+
+Graph run_forward_passes(const Graph& forward, const CompileOptions& options, ForwardOutput output) {
+  check_left_out(options);
+  const StepDraft draft;
+  const PassRunner passes(options, draft, output);
+  return passes.run_to_one(Part::Eval, passes.run(Part::Model, {forward}));
+}
+
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const Pass& pass : every_pass()) names.push_back(observed_name(pass, pass.parts.front()));
+  for (const Pass& pass : every_pass()) {
+    if (pass.parts.size() > 1 && pass.runs_for(Part::Eval)) names.push_back(observed_name(pass, Part::Eval));
+  }
+  return names;
+}
+
+std::vector<std::string_view> optional_passes() {
+  std::vector<std::string_view> names;
+  for (const Pass& pass : every_pass()) {
+    if (pass.info.optional) names.push_back(pass.info.name);
+  }
+  return names;
+}
+
+}  // namespace tandem
