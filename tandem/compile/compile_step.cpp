@@ -59,8 +59,8 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
     const Range optimizer = sharding.optimizer ? own : whole;
     set("weights", sharding.weights ? own : whole, "", true);
     set("master", optimizer, "", true);
-    set("moment1", optimizer, "moment1:", false);
-    set("moment2", optimizer, "moment2:", false);
+    for (const StateTensor& state : optimizer_entry(options.optimizer).states)
+      set(state.name, optimizer, fmt::format("{}:", state.name), false);
   }
 }
 
@@ -93,8 +93,8 @@ std::vector<ModelTensor> model_tensors(const Graph& forward, OptimizerKind optim
     const Shape& shape = node.outputs[0].shape;
     tensors.push_back({node.name, shape});
     if (node.op != Op::Param) continue;
-    tensors.push_back({"moment1:" + node.name, shape});
-    if (optimizer == OptimizerKind::AdamW) tensors.push_back({"moment2:" + node.name, shape});
+    for (const StateTensor& state : optimizer_entry(optimizer).states)
+      tensors.push_back({fmt::format("{}:{}", state.name, node.name), shape});
   }
   return tensors;
 }

@@ -20,7 +20,7 @@ namespace {
 class UpdateBuilder {
  public:
   explicit UpdateBuilder(const UpdateOptions& options) : options_(options) {
-    hyper_ = input("hyper", {DType::F32, Shape({kHyperSlots})});
+    hyper_ = input("hyper", {DType::F32, Shape({num_hyper_slots(options.optimizer)})});
     stats_ = input("stats", {DType::F64, Shape({kNumStats})});
     if (options.sums_stats) {
       const Value sum = graph_.add(loss_stats_state(Phase::Update));
@@ -62,7 +62,7 @@ class UpdateBuilder {
   }
 
   struct Group {
-    std::vector<Value> tensors;  // w, g, m [, v] [, master]
+    std::vector<Value> tensors;  // w, g, states... [, master]
     bool decay;
   };
   // Returns the node; output i is tensor i of the groups in order. `on_host`: they are in the host's memory.
@@ -81,7 +81,7 @@ class UpdateBuilder {
     }
     Attrs attrs{{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}};
     if (options_.keep_gradients) attrs.set("keep", int64_t{1});
-    return emit(is_adamw() ? Op::AdamW : Op::Sgd, inputs, std::move(attrs), block);
+    return emit(optimizer_op(options_.optimizer), inputs, std::move(attrs), block);
   }
 
   // At the end: the loss scale of the next step.
@@ -98,8 +98,8 @@ class UpdateBuilder {
          {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}}, block);
   }
 
-  bool is_adamw() const { return options_.optimizer == OptimizerKind::AdamW; }
-  size_t group_size() const { return 3 + (is_adamw() ? 1 : 0) + (options_.precision.masters() ? 1 : 0); }
+  const OptimizerEntry& optimizer() const { return optimizer_entry(options_.optimizer); }
+  size_t group_size() const { return 2 + optimizer().states.size() + (options_.precision.masters() ? 1 : 0); }
 
  private:
   Value input(const std::string& name, TensorType type) {
@@ -273,15 +273,16 @@ class UnitUpdate {
     const bool offload = data_.offload_optimizer || data_.offload_weights;
     const Value weights = weights_leaf(graph_, layout_, unit, data_);
     const Range held = data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit);
-    const auto kept = [&](std::string_view kind, std::string_view category, DType dtype = DType::F32) {
+    const auto kept = [&](std::string_view kind, std::string_view category, DType dtype,
+                          std::string_view init) {
       return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({g.range.elems()})},
-                            offload ? host : category, "zeros");
+                            offload ? host : category, std::string(init));
     };
-    const Value moment1 = kept("moment1", "optimizer");
-    const Value moment2 = builder_.is_adamw() ? kept("moment2", "optimizer") : Value{};
-    const Value master = options_.precision.masters()
-                             ? kept("master", "master", master_dtype(options_.precision.storage))
-                             : Value{};
+    std::vector<Value> states;
+    for (const StateTensor& state : builder_.optimizer().states)
+      states.push_back(kept(state.name, "optimizer", DType::F32, state.init));
+    if (options_.precision.masters())
+      states.push_back(kept("master", "master", master_dtype(options_.precision.storage), "zeros"));
 
     // With the state in host memory, the update runs there: gradients go out, weights come back.
     const Value own_weights = part_view(weights, held, g.range, unit.block);
@@ -290,13 +291,14 @@ class UnitUpdate {
     const Value grad = offload ? to_host(g.flat, unit) : g.flat;
     if (offload && g.kept) builder_.clear(g.flat, unit.block);
 
+    std::vector<Value> tensors = {w, grad};
+    tensors.insert(tensors.end(), states.begin(), states.end());
     std::vector<UpdateBuilder::Group> groups;
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
       UpdateBuilder::Group group;
-      group.decay = piece.param->logical.rank() > 1;
-      for (Value flat : {w, grad, moment1, moment2, master}) {
-        if (flat.valid()) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
-      }
+      check_cut(piece);
+      group.decay = builder_.optimizer().decays_rank(piece.param->logical.rank());
+      for (Value flat : tensors) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
       groups.push_back(std::move(group));
     }
     std::vector<Value> parts = {w};
@@ -313,6 +315,17 @@ class UnitUpdate {
       builder_.emit(Op::AllGather, {result, weights}, {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}},
                     unit.block);
     }
+  }
+
+  // The rule sees at once what it must.
+  void check_cut(const ParamPiece& piece) const {
+    const Shape& shape = piece.param->type.shape;
+    const Granularity granularity = builder_.optimizer().granularity;
+    const int64_t grain = granularity == Granularity::Element ? 1
+                          : granularity == Granularity::Row   ? shape.last()
+                                                              : shape.elems();
+    TANDEM_CHECK((piece.range.begin - piece.param->begin) % grain == 0 && piece.range.elems() % grain == 0,
+                 "{} is cut finer than {} allows", piece.param->name, builder_.optimizer().name);
   }
 
   Value to_host(Value value, const Unit& unit) {
@@ -360,10 +373,12 @@ Graph build_update(const Graph& pass, const UpdateOptions& options) {
     const TensorType& type = item.param->outputs[0];
     const std::string& name = item.param->name;
     const TensorType wide{type.dtype == DType::F64 ? DType::F64 : DType::F32, type.shape};
-    UpdateBuilder::Group group{{item.weights, item.gradient}, type.shape.rank() > 1};
-    group.tensors.push_back(builder.state("moment1:" + name, wide, "optimizer", "zeros"));
-    if (builder.is_adamw())
-      group.tensors.push_back(builder.state("moment2:" + name, wide, "optimizer", "zeros"));
+    UpdateBuilder::Group group{{item.weights, item.gradient},
+                               builder.optimizer().decays_rank(type.shape.rank())};
+    for (const StateTensor& state : builder.optimizer().states) {
+      group.tensors.push_back(
+          builder.state(fmt::format("{}:{}", state.name, name), wide, "optimizer", std::string(state.init)));
+    }
     if (options.precision.masters()) {
       group.tensors.push_back(builder.state(std::string(kMasterPrefix) + name,
                                             {master_dtype(type.dtype), type.shape}, "master",

@@ -37,10 +37,9 @@ struct UpdateOptions {
   int64_t fp8_slots = 0;        // of the states that scales are made of
 };
 
-// On one rank: from the parameters and gradient states of a differentiated graph. Weight decay applies to
-// matrices (two or more dims), not to norms and biases. Inputs: "hyper", "stats". Outputs: "norm" (norm of
-// the unclipped gradient, finite flag), "sums", which ends in the statistics (on several ranks, with what the
-// passes have added up), and "loss_scaler" where the loss is scaled.
+// On one rank: from the parameters and gradient states of a differentiated graph. Inputs: "hyper", "stats".
+// Outputs: "norm" (norm of the unclipped gradient, finite flag), "sums", which ends in the statistics (on
+// several ranks, with what the passes have added up), and "loss_scaler" where the loss is scaled.
 Graph build_update(const Graph& pass, const UpdateOptions& options);
 
 // On one of several ranks, over flat units. Weights that were updated in parts are gathered at the end.

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "tandem/config/families.h"
+#include "tandem/optimizers/optimizers.h"
 
 namespace tandem {
 
 enum class DeviceKind { Auto, Cpu, Cuda };
 enum class ImageNorm { Batch, Group, Sync };
-enum class OptimizerKind { AdamW, Sgd };
 enum class ScheduleKind { Cosine, Linear, Constant };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
 enum class ReduceType { Fp32, Bf16 };
@@ -78,14 +78,11 @@ struct TrainConfig {
   int64_t batch = 32;       // global, in sequences or images
   int64_t micro_batch = 8;  // per rank and pass
   OptimizerKind optimizer = OptimizerKind::AdamW;
-  double lr = 1e-3;
+  double lr = 1e-3;     // derived: what the optimizer's entry says
   double min_lr = 0.1;  // where the schedule ends, as a fraction of lr
   ScheduleKind schedule = ScheduleKind::Cosine;
-  int64_t warmup = 30;  // steps
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double momentum = 0.9;  // sgd
+  int64_t warmup = 30;                         // steps
+  HyperValues hyper = default_hyper_values();  // train.beta1 and the like, in the order of kHyperKeys
   double weight_decay = 0.1;
   double clip = 1.0;  // global norm; 0 = never
   int64_t seed = 1;

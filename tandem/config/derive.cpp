@@ -44,6 +44,15 @@ void derive_data(ResolvedConfig& resolved) {
   fill(resolved, "data.eval", data.eval, data.train, "data.train");
 }
 
+void derive_optimizer(ResolvedConfig& resolved) {
+  TrainConfig& train = resolved.config.train;
+  constexpr std::string_view kOptimizer = "train.optimizer";
+  const OptimizerEntry& entry = optimizer_entry(train.optimizer);
+  fill(resolved, "train.lr", train.lr, entry.lr, kOptimizer);
+  for (const HyperParam& param : entry.hyper)
+    fill(resolved, param.key, train.hyper[hyper_key_index(param.key)], param.value, kOptimizer);
+}
+
 // The ranks that were started and that the other axes leave over.
 void derive_data_axis(ResolvedConfig& resolved, int num_ranks) {
   ParallelConfig& parallel = resolved.config.parallel;
@@ -72,6 +81,7 @@ void derive_micro_batch(ResolvedConfig& resolved) {
 void derive(ResolvedConfig& resolved, int num_ranks) {
   derive_model(resolved);
   derive_data(resolved);
+  derive_optimizer(resolved);
   derive_data_axis(resolved, num_ranks);
   derive_micro_batch(resolved);
   TrainConfig& train = resolved.config.train;

@@ -82,5 +82,16 @@ TEST(Derive, TheDataAxisTakesTheRanksThatTheOthersLeave) {
             parse_config("parallel: {strategy: ddp}", "run.yaml", {}, 2).origin("parallel.data"));
 }
 
+TEST(Derive, TakesWhatTheOptimizerIsUsuallyGiven) {
+  const ResolvedConfig lion = parse_config("train: {optimizer: lion}", "run.yaml");
+  EXPECT_EQ(lion.config.train.lr, 1e-4);
+  EXPECT_EQ(lion.config.train.hyper[hyper_key_index("train.beta1")], 0.9);
+  EXPECT_EQ(lion.config.train.hyper[hyper_key_index("train.beta2")], 0.99);
+  EXPECT_EQ(lion.origin("train.beta2"), "derived from train.optimizer");
+  const ResolvedConfig given = parse_config("train: {optimizer: lion, lr: 1.0e-3, beta2: 0.95}", "run.yaml");
+  EXPECT_EQ(given.config.train.lr, 1e-3);
+  EXPECT_EQ(given.config.train.hyper[hyper_key_index("train.beta2")], 0.95);
+}
+
 }  // namespace
 }  // namespace tandem

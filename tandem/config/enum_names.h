@@ -10,7 +10,9 @@ namespace tandem {
 
 inline constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr std::string_view kImageNormNames[] = {"batch", "group", "sync"};
-inline constexpr std::string_view kOptimizerNames[] = {"adamw", "sgd"};
+#define TANDEM_NAME(type, name) #name,
+inline constexpr std::string_view kOptimizerNames[] = {TANDEM_OPTIMIZERS(TANDEM_NAME)};
+#undef TANDEM_NAME
 inline constexpr std::string_view kScheduleNames[] = {"cosine", "linear", "constant"};
 inline constexpr std::string_view kStrategyNames[] = {"single", "dp", "ddp", "zero1", "zero2", "fsdp"};
 inline constexpr std::string_view kGradientSyncNames[] = {"pass", "step"};

@@ -1,6 +1,9 @@
 #include "tandem/config/keys.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "tandem/base/nearest.h"
 #include "tandem/config/other_names.h"
@@ -30,12 +33,13 @@ constexpr unsigned kWithRotary = families_with(kRotary);
 constexpr unsigned kWithStages = families_with(kStages);
 
 template <typename Member>
-Key make_key(std::string_view path, Member member, const Limits& limits, std::string_view doc,
+Key make_key(std::string_view path, Member member, const Limits& limits, std::string doc,
              unsigned families = kEveryFamily) {
   static const Config kDefaults;
   return {.path = path,
-          .doc = doc,
+          .doc = std::move(doc),
           .families = families,
+          .optimizers = ~0u,
           .limits = limits,
           .expects = expects(limits, member(kDefaults)),
           .write = [](Config& config, const RawValue& raw,
@@ -48,7 +52,54 @@ Key make_key(std::string_view path, Member member, const Limits& limits, std::st
   make_key(              \
       #member, [](auto& config) -> auto& { return config.member; }, __VA_ARGS__)
 
-std::vector<Key> make_keys() {
+Limits limits_of(HyperRange range) {
+  switch (range) {
+    case HyperRange::BelowOne: return below_one();
+    case HyperRange::Positive: return positive();
+    case HyperRange::NotNegative: return not_negative();
+  }
+  return any();
+}
+
+// " (0.99 by default)" where an optimizer has another default than the key.
+std::string other_default(double value, double usual) {
+  return value == usual ? "" : fmt::format(" ({} by default)", nlohmann::json(value).dump());
+}
+
+std::string other_rates() {
+  std::string text;
+  for (const OptimizerEntry& entry : kOptimizers) {
+    if (entry.lr == TrainConfig().lr) continue;
+    text += fmt::format("; of {} {} by default", entry.name, nlohmann::json(entry.lr).dump());
+  }
+  return text;
+}
+
+// A key of the optimizers' own hyper-parameters: what it is in each that has it.
+template <size_t kIndex>
+Key make_hyper_key() {
+  const HyperParam& first = kHyperKeys[kIndex];
+  Key key = make_key(
+      first.key, [](auto& config) -> auto& { return config.train.hyper[kIndex]; }, limits_of(first.range),
+      "");
+  key.optimizers = 0;
+  for (size_t i = 0; i < kNumOptimizers; ++i) {
+    const int own = own_hyper(static_cast<OptimizerKind>(i), first.key);
+    if (own < 0) continue;
+    const HyperParam& param = kOptimizers[i].hyper[static_cast<size_t>(own)];
+    key.doc += fmt::format("{}{}: {}{}", key.doc.empty() ? "" : "; ", kOptimizers[i].name, param.doc,
+                           other_default(param.value, first.value));
+    key.optimizers |= 1u << i;
+  }
+  return key;
+}
+
+template <size_t... kIndices>
+std::vector<Key> make_hyper_keys(std::index_sequence<kIndices...>) {
+  return {make_hyper_key<kIndices>()...};
+}
+
+std::vector<Key> make_other_keys() {
   return {
       KEY(name, any(), "the run's name, and its directory under runs/"),
       KEY(device, any(), "where the step runs"),
@@ -91,14 +142,10 @@ std::vector<Key> make_keys() {
       KEY(train.batch, between(1, 16 * kMillion), "global batch in sequences or images"),
       KEY(train.micro_batch, between(1, kMillion), "sequences or images a rank takes in one pass"),
       KEY(train.optimizer, any(), "update rule"),
-      KEY(train.lr, not_negative(), "peak learning rate"),
+      KEY(train.lr, not_negative(), "peak learning rate" + other_rates()),
       KEY(train.min_lr, fraction(), "where the schedule ends, as a fraction of lr"),
       KEY(train.schedule, any(), "how the learning rate falls after warm-up"),
       KEY(train.warmup, at_least(0), "steps over which the learning rate rises to lr"),
-      KEY(train.beta1, below_one(), "adamw: decay of the gradient's mean"),
-      KEY(train.beta2, below_one(), "adamw: decay of the gradient's square"),
-      KEY(train.eps, positive(), "adamw: added to the square root"),
-      KEY(train.momentum, below_one(), "sgd: momentum"),
       KEY(train.weight_decay, not_negative(), "decay of weight matrices"),
       KEY(train.clip, not_negative(), "largest global norm of the gradient; 0 = never clip"),
       KEY(train.seed, not_negative(), "seed of weights and data order"),
@@ -147,6 +194,15 @@ std::vector<Key> make_keys() {
 }
 
 #undef KEY
+
+std::vector<Key> make_keys() {
+  std::vector<Key> keys = make_other_keys();
+  const auto before =
+      std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.path == "train.weight_decay"; });
+  const std::vector<Key> hyper = make_hyper_keys(std::make_index_sequence<kNumHyperKeys>());
+  keys.insert(before, hyper.begin(), hyper.end());
+  return keys;
+}
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
@@ -203,5 +259,13 @@ std::vector<std::string_view> keys_named(std::string_view name) {
 }
 
 bool applies(const Key& key, Family family) { return (key.families >> static_cast<unsigned>(family)) & 1u; }
+
+bool applies(const Key& key, OptimizerKind optimizer) {
+  return (key.optimizers >> static_cast<unsigned>(optimizer)) & 1u;
+}
+
+bool applies(const Key& key, const Config& config) {
+  return applies(key, config.model.family) && applies(key, config.train.optimizer);
+}
 
 }  // namespace tandem

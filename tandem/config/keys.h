@@ -12,8 +12,9 @@ namespace tandem {
 
 struct Key {
   std::string_view path;  // "train.micro_batch"
-  std::string_view doc;
-  unsigned families;  // bit per Family that reads the key
+  std::string doc;
+  unsigned families;    // bit per Family that reads the key
+  unsigned optimizers;  // bit per OptimizerKind that does
   Limits limits;
   std::string expects;  // what a value looks like
   Problem (*write)(Config& config, const RawValue& raw, const Limits& limits);
@@ -35,5 +36,7 @@ std::string_view nearest_key(std::string_view path);
 std::vector<std::string_view> keys_named(std::string_view name);
 
 bool applies(const Key& key, Family family);
+bool applies(const Key& key, OptimizerKind optimizer);
+bool applies(const Key& key, const Config& config);  // to its family and its optimizer
 
 }  // namespace tandem

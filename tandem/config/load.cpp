@@ -202,6 +202,16 @@ void read_json(ResolvedConfig& resolved, const nlohmann::json& json, const std::
   }
 }
 
+// Configs that programs up to 0.1 saved have the keys of all optimizers.
+void forget_other_optimizers(ResolvedConfig& resolved) {
+  for (const HyperParam& param : kHyperKeys) {
+    const Key& key = *find_key(param.key);
+    if (applies(key, resolved.config.train.optimizer)) continue;
+    resolved.config.train.hyper[hyper_key_index(param.key)] = param.value;
+    resolved.origins.erase(std::string(param.key));
+  }
+}
+
 ConfigError too_large(const std::string& file, size_t bytes) {
   return ConfigError("{}: a config has at most {}, found {}; is it another file?", file,
                      format_bytes(kMaxConfigBytes), format_bytes(static_cast<int64_t>(bytes)));
@@ -283,6 +293,7 @@ Config config_from_json(const nlohmann::json& json, const std::string& source) {
   if (!json.is_object()) throw ConfigError("{}: expected an object of config keys", source);
   ResolvedConfig resolved;
   read_json(resolved, json, "", source);
+  forget_other_optimizers(resolved);
   derive(resolved);
   validate(resolved);
   return resolved.config;

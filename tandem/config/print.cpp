@@ -48,7 +48,7 @@ std::string value_text(const nlohmann::json& value) {
 std::vector<ExplainRow> explain(const ResolvedConfig& resolved) {
   std::vector<ExplainRow> rows;
   for (const Key& key : keys()) {
-    if (!applies(key, resolved.config.model.family)) continue;
+    if (!applies(key, resolved.config)) continue;
     rows.push_back({std::string(key.path), value_text(key.read(resolved.config)),
                     std::string(resolved.origin(key.path)), std::string(key.doc)});
   }
@@ -58,7 +58,7 @@ std::vector<ExplainRow> explain(const ResolvedConfig& resolved) {
 nlohmann::json to_json(const Config& config) {
   nlohmann::json json = nlohmann::json::object();
   for (const Key& key : keys()) {
-    if (!applies(key, config.model.family)) continue;
+    if (!applies(key, config)) continue;
     const auto [section, name] = split(key.path);
     nlohmann::json& parent = section.empty() ? json : json[std::string(section)];
     parent[std::string(name)] = key.read(config);
@@ -70,7 +70,7 @@ std::string to_yaml(const Config& config) {
   std::string yaml;
   std::string_view open_section;
   for (const Key& key : keys()) {
-    if (!applies(key, config.model.family)) continue;
+    if (!applies(key, config)) continue;
     const auto [section, name] = split(key.path);
     if (section != open_section && !section.empty()) yaml += fmt::format("{}:\n", section);
     open_section = section;

@@ -19,6 +19,8 @@ constexpr const char* kConfigs[] = {
     "model: {family: resnet, blocks: [1, 3], norm: group, groups: 4}\nmemory: {recompute: every:3, limit: "
     "1.5GiB}",
     "model: {family: mlp, layers: 2, width: 10}",
+    "train: {optimizer: lion, beta2: 0.98}",
+    "train: {optimizer: sgd, momentum: 0.5}",
     "model: {layers: 2}\ndata: {train: 'a b: #c.txt', eval: '~'}",
     "data: {train: '-x', eval: 'C:'}\nlog: {csv: false}\ncheckpoint: {async: false}",
 };
@@ -61,6 +63,12 @@ TEST(ConfigFromJson, NamesItsSourceInErrors) {
             "manifest.json: train.step: no such key; did you mean train.steps?");
   EXPECT_EQ(message(R"({"log": {"csv": 3}})"), "manifest.json: log.csv: expected true or false, found '3'");
   EXPECT_EQ(message("[]"), "manifest.json: expected an object of config keys");
+}
+
+TEST(ConfigFromJson, ForgetsWhatOtherOptimizersWouldHave) {
+  const Config config =
+      config_from_json({{"train", {{"optimizer", "adamw"}, {"momentum", 0.5}}}}, "manifest.json");
+  EXPECT_EQ(config, parse_config("name: run", "run.yaml").config);
 }
 
 TEST(Explain, ShowsEveryKeyOfTheFamilyWithItsOrigin) {

@@ -36,6 +36,19 @@ void check_keys_of_family(const ResolvedConfig& resolved) {
   }
 }
 
+void check_keys_of_optimizer(const ResolvedConfig& resolved) {
+  const OptimizerKind optimizer = resolved.config.train.optimizer;
+  for (const Key& key : keys()) {
+    if (applies(key, optimizer) || !was_given(resolved, key.path)) continue;
+    std::vector<std::string_view> users;
+    for (size_t i = 0; i < kNumOptimizers; ++i) {
+      if (applies(key, static_cast<OptimizerKind>(i))) users.push_back(kOptimizers[i].name);
+    }
+    throw ConfigError("{}: {} has no such setting (it belongs to {}); remove it",
+                      place_of(resolved, key.path), name_of(optimizer), fmt::join(users, ", "));
+  }
+}
+
 void check_heads(const ResolvedConfig& resolved) {
   const ModelConfig& model = resolved.config.model;
   if (!model.is_language_model()) return;
@@ -91,6 +104,7 @@ void check_name(const ResolvedConfig& resolved) {
 void validate(const ResolvedConfig& resolved) {
   check_name(resolved);
   check_keys_of_family(resolved);
+  check_keys_of_optimizer(resolved);
   check_heads(resolved);
   check_images(resolved);
   validate_data(resolved);

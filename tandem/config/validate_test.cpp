@@ -56,6 +56,15 @@ TEST(Validate, RefusesSettingsOfAnotherFamily) {
             "run.yaml:1: model.kv_heads: a gpt2 model has no such setting (it belongs to llama); remove it");
 }
 
+TEST(Validate, RefusesSettingsOfAnotherOptimizer) {
+  EXPECT_EQ(rejection("train: {momentum: 0.5}"),
+            "run.yaml:1: train.momentum: adamw has no such setting (it belongs to sgd); remove it");
+  EXPECT_EQ(rejection("train: {optimizer: lion}", {{"train.eps=1e-6"}}),
+            "--set train.eps: lion has no such setting (it belongs to adamw); remove it");
+  EXPECT_EQ(rejection("train: {optimizer: sgd, beta2: 0.9}"),
+            "run.yaml:1: train.beta2: sgd has no such setting (it belongs to adamw, lion); remove it");
+}
+
 TEST(Validate, ChecksGroupsAndStagesOfResnet) {
   EXPECT_EQ(rejection("model: {family: resnet, width: 32, norm: group, groups: 5}"),
             "run.yaml:1: model.groups must divide model.width, and 5 does not divide 32; use "

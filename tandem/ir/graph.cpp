@@ -82,9 +82,7 @@ int aliased_input(const Node& node, int index) {
       return index == 0 ? -1 : 4;
     case Op::BatchNorm:
     case Op::BatchNormApply: return index < 3 ? -1 : index;  // running statistics
-    case Op::AdamW:
-    case Op::Sgd: return index + 2;
-    default: return -1;
+    default: return optimizer_of(node.op) ? index + 2 : -1;
   }
 }
 

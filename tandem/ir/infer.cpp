@@ -148,11 +148,13 @@ class Infer {
         return {in_[0]};
       case Op::SquareSums: return {{DType::F64, Shape({attr("num_slots") + 1 + in_[1].shape.elems()})}};
       case Op::GlobalNorm: return {{DType::F64, Shape({2})}};
-      case Op::AdamW: return {in_.begin() + 2, in_.end()};
-      case Op::Sgd: return {in_.begin() + 2, in_.end()};
+#define TANDEM_CASE(type, name) case Op::type:
+        TANDEM_OPTIMIZERS(TANDEM_CASE)
+#undef TANDEM_CASE
+        return {in_.begin() + 2, in_.end()};
       case Op::ScaleLoss: return check_types({{DType::F32, Shape({1})}, scaler()}), Types{in_[0]};
       case Op::UnscaleHyper:
-        return check_types({{DType::F32, Shape({kHyperSlots})}, scaler()}), Types{in_[0]};
+        return check_types({{DType::F32, Shape({in_[0].shape.elems()})}, scaler()}), Types{in_[0]};
       case Op::NextLossScale: return check_types({scaler(), {DType::F64, Shape({2})}}), Types{in_[0]};
     }
     TANDEM_CHECK(false, "op {}", static_cast<int>(op_));

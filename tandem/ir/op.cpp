@@ -78,9 +78,10 @@ constexpr std::array<std::string_view, static_cast<size_t>(kNumOps)> kNames = {"
                                                                                "add_stats",
                                                                                "square_sums",
                                                                                "global_norm",
-                                                                               "adamw",
-                                                                               "sgd",
-                                                                               "scale_loss",
+#define TANDEM_NAME(type, name) #name,
+                                                                               TANDEM_OPTIMIZERS(TANDEM_NAME)
+#undef TANDEM_NAME
+                                                                                   "scale_loss",
                                                                                "unscale_hyper",
                                                                                "next_loss_scale",
                                                                                "all_gather",

@@ -7,7 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
+
+#include "tandem/optimizers/optimizers.h"
 
 namespace tandem {
 
@@ -123,16 +126,21 @@ enum class Op : uint8_t {
   VocabLossGrad,  // logits[N,V], targets, parts[size*N,4], scale {first, size} -> dlogits!, stats
   AddStats,       // acc f64[n], stats f64[k] -> acc!                the first k of acc += stats
 
-  // --- optimizer (hyper f32[8], see kHyperLr; tensors come in groups, one group a parameter) ------
+  // --- optimizer (hyper f32[n], see optimizers/entry.h) -----------------------------------------
   // The norm is made of one sum of squares per parameter ("slot"), so that it does not matter which rank
   // holds which: sums are f64 (one per slot, number of pieces that are not finite, the statistics).
   // A master is the f32 number that is trained, and its w is that rounded; beside a bf16 w it is the i16 half
   // that w lacks (base/split_float.h).
   SquareSums,  // hyper, stats f64[k], g... {slots: "0,1,..", num_slots} -> sums f64[num_slots + 1 + k]
   GlobalNorm,  // sums {num_slots} -> norm f64[2] = (norm of the unscaled gradients, 1 if finite else 0)
-  AdamW,       // hyper, norm, (w, g, m, v [, master])... {masters, decay: "1,0,.."} -> (w!, g!, m!, v! [,
-               // master!])...
-  Sgd,         // hyper, norm, (w, g, m [, master])... {masters, decay} -> (w!, g!, m! [, master!])...
+#define TANDEM_OP(type, name) type,
+  // One for each optimizer of the table; tensors come in groups, one group a parameter:
+  // hyper, norm, (w, g, states.. [, master]).. {masters, decay: "1,0,.."} -> (w!, g!, states!.. [,
+  // master!])..
+  // Where norm[1] is 0 the update is skipped. Gradients are left zeroed for the next step, unless that
+  // overwrites them ({keep: 1}).
+  TANDEM_OPTIMIZERS(TANDEM_OP)
+#undef TANDEM_OP
   // The loss scale of fp16, which the step itself keeps (scaler f64[2], see kScalerScale).
   ScaleLoss,      // scale f32[1], scaler -> f32[1] = scale times the loss scale
   UnscaleHyper,   // hyper, scaler -> hyper, with 1 / loss scale in its slot
@@ -152,17 +160,15 @@ enum class Op : uint8_t {
 
 inline constexpr int kNumOps = static_cast<int>(Op::Copy) + 1;
 
-// Slots of the `hyper` input. The optimizer ops skip the update where norm[1] is 0, and leave the gradients
-// zeroed for the next step, unless that overwrites them ({keep: 1}).
-inline constexpr int kHyperLr = 0;
-inline constexpr int kHyperBeta1 = 1;  // momentum for Sgd
-inline constexpr int kHyperBeta2 = 2;
-inline constexpr int kHyperEps = 3;
-inline constexpr int kHyperDecay = 4;
-inline constexpr int kHyperStep = 5;  // 1-based count of updates made, this one included (bias correction)
-inline constexpr int kHyperInvScale = 6;  // 1 / loss scale
-inline constexpr int kHyperClip = 7;      // 0 = no clipping
-inline constexpr int kHyperSlots = 8;
+// The optimizers' ops are in the order of their table.
+constexpr Op optimizer_op(OptimizerKind kind) {
+  return static_cast<Op>(static_cast<size_t>(Op::AdamW) + static_cast<size_t>(kind));
+}
+constexpr std::optional<OptimizerKind> optimizer_of(Op op) {
+  const auto kind = static_cast<size_t>(op) - static_cast<size_t>(Op::AdamW);
+  if (op < Op::AdamW || kind >= kNumOptimizers) return {};
+  return static_cast<OptimizerKind>(kind);
+}
 
 // Slots of `scaler`.
 inline constexpr int kScalerScale = 0;

@@ -7,14 +7,22 @@
 #include "tandem/runtime/storage.h"
 
 namespace tandem {
+namespace {
+
+size_t num_states(Op op) { return optimizer_entry(optimizer_of(op).value()).states.size(); }
+
+// Where a group has its master, behind weight, gradient and states.
+int64_t first_master(Op op) { return 2 + static_cast<int64_t>(num_states(op)); }
+
+}  // namespace
 
 int64_t param_group_size(Op op, const Attrs& attrs) {
-  return (op == Op::AdamW ? 4 : 3) + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
+  return first_master(op) + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
 }
 
 std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
   const auto size = static_cast<size_t>(param_group_size(op, args.attrs));
-  const size_t master = op == Op::AdamW ? 4 : 3;
+  const auto master = static_cast<size_t>(first_master(op));
   const std::string& flags = args.attrs.text("decay");  // "1,0,1"
   std::vector<ParamGroup> groups;
   const size_t num_groups = args.out.size() / size;
@@ -24,8 +32,7 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
     const TensorArg* tensors = &args.out[at];
     groups.push_back({.w = tensors,
                       .g = tensors + 1,
-                      .m = tensors + 2,
-                      .v = op == Op::AdamW ? tensors + 3 : nullptr,
+                      .states = {tensors + 2, num_states(op)},
                       .master = size > master ? tensors + master : nullptr,
                       .decayed = flags[2 * groups.size()] == '1'});
   }
@@ -53,7 +60,7 @@ bool supports_update(const CallSignature& call) {
   for (size_t at = 2; at < call.in.size(); at += size) {
     const DType w = call.in[at].dtype, g = call.in[at + 1].dtype;
     if (!is_storage(w) || (g != DType::F32 && g != w)) return false;
-    const size_t master = at + (call.op == Op::AdamW ? 4 : 3);
+    const size_t master = at + static_cast<size_t>(first_master(call.op));
     for (size_t i = at + 2; i < at + size; ++i) {
       if (call.in[i].dtype != (i == master ? master_dtype(w) : DType::F32)) return false;
     }

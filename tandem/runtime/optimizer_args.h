@@ -2,6 +2,7 @@
 // the kernels of all devices.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "tandem/runtime/kernel.h"
@@ -12,17 +13,16 @@ namespace tandem {
 struct ParamGroup {
   const TensorArg* w;
   const TensorArg* g;
-  const TensorArg* m;
-  const TensorArg* v;       // null for Sgd
+  std::span<const TensorArg> states;
   const TensorArg* master;  // null where w itself is updated; beside a bf16 w its low half
   bool decayed;
 };
 std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
 
-// Tensors of one parameter in a call of AdamW or Sgd.
+// Tensors of one parameter in a call of an optimizer.
 int64_t param_group_size(Op op, const Attrs& attrs);
 
-// Whether a call of AdamW or Sgd has the types that kernels take: weights of any storage type, gradients of
+// Whether a call of an optimizer has the types that kernels take: weights of any storage type, gradients of
 // theirs or f32, masters of master_dtype, all else f32.
 bool supports_update(const CallSignature& call);
 

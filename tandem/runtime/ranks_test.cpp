@@ -98,7 +98,7 @@ Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
               session->run_pass();
             }
           }
-          float hyper[kHyperSlots] = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, static_cast<float>(step), 1.0f, 0.5f};
+          const float hyper[] = {1e-2f, 0.1f, static_cast<float>(step), 1.0f, 0.5f, 0.9f, 0.95f, 1e-8f};
           session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
           session->run_update();
         }

@@ -52,10 +52,6 @@ constexpr KeyRule kRules[] = {
     {"train.min_lr", Freely},
     {"train.schedule", Freely},
     {"train.warmup", Freely},
-    {"train.beta1", Freely},
-    {"train.beta2", Freely},
-    {"train.eps", Freely},
-    {"train.momentum", Freely},
     {"train.weight_decay", Freely},
     {"train.clip", Freely},
     {"train.seed", Reordered},
@@ -139,7 +135,14 @@ void refuse(const Manifest& manifest, const Config& config, Changeable least, st
 
 }  // namespace
 
-std::span<const KeyRule> key_rules() { return kRules; }
+std::span<const KeyRule> key_rules() {
+  static const std::vector<KeyRule> kAll = [] {
+    std::vector<KeyRule> rules(std::begin(kRules), std::end(kRules));
+    for (const HyperParam& param : kHyperKeys) rules.push_back({param.key, Freely});  // as any other rate
+    return rules;
+  }();
+  return kAll;
+}
 
 std::string ConfigChange::text() const {
   return fmt::format("{} {} -> {}", key, value_text(before), value_text(after));
@@ -149,12 +152,12 @@ std::vector<ConfigChange> config_changes(const CheckpointMeta& meta, const Confi
   std::vector<ConfigChange> changes;
   for (const Key& key : keys()) {
     const nlohmann::json* before = value_at(meta.config, key.path);
-    if (before == nullptr || !applies(key, config.model.family)) continue;
+    if (before == nullptr || !applies(key, config)) continue;
     const nlohmann::json after = key.read(config);
     if (*before == after) continue;
-    const auto* rule = std::find_if(std::begin(kRules), std::end(kRules),
-                                    [&](const KeyRule& r) { return r.key == key.path; });
-    TANDEM_CHECK(rule != std::end(kRules), "{}: whether it may change is not said", key.path);
+    const auto rule = std::find_if(key_rules().begin(), key_rules().end(),
+                                   [&](const KeyRule& r) { return r.key == key.path; });
+    TANDEM_CHECK(rule != key_rules().end(), "{}: whether it may change is not said", key.path);
     changes.push_back({rule->key, in_model(*rule, config.model, *before), *before, after});
   }
   return changes;

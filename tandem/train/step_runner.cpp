@@ -87,16 +87,15 @@ StepResult StepRunner::run(int64_t step, bool stop) {
 
 void StepRunner::write_hyper(int64_t step) {
   const TrainConfig& train = config_.train;
-  float hyper[kHyperSlots] = {};
+  std::vector<float> hyper(static_cast<size_t>(num_hyper_slots(train.optimizer)));
   hyper[kHyperLr] = static_cast<float>(learning_rate(train, step));
-  hyper[kHyperBeta1] =
-      static_cast<float>(train.optimizer == OptimizerKind::Sgd ? train.momentum : train.beta1);
-  hyper[kHyperBeta2] = static_cast<float>(train.beta2);
-  hyper[kHyperEps] = static_cast<float>(train.eps);
   hyper[kHyperDecay] = static_cast<float>(train.weight_decay);
   hyper[kHyperStep] = static_cast<float>(updates_ + 1);
   hyper[kHyperInvScale] = 1;  // but for what the step itself does about a scaled loss
   hyper[kHyperClip] = static_cast<float>(train.clip);
+  size_t own = kHyperOwn;
+  for (const HyperParam& param : optimizer_entry(train.optimizer).hyper)
+    hyper[own++] = static_cast<float>(train.hyper[hyper_key_index(param.key)]);
   session_.write(session_.step().update, "hyper", std::as_bytes(std::span(hyper)));
 }
 

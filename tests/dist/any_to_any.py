@@ -25,17 +25,17 @@ class AnyToAny(RanksTest):
                       train={"steps": STEPS, "batch": 8, "micro_batch": 1, "eval_every": 0, "clip": 0.5,
                              **(FALLING if precision == "fp16" else {}), **train})
 
-    def check(self, model, precision, sources, targets):
+    def check(self, model, precision, sources, targets, **train):
         for source in sources:
-            run = self.train(self.content(model, precision, source), source)
+            run = self.train(self.content(model, precision, source, **train), source)
             rows = tandem_run.read_metrics(run)
             for target in targets:
                 with self.subTest(precision=precision, source=source, target=target):
-                    self.check_pair(model, precision, source, run, rows, target)
+                    self.check_pair(model, precision, source, run, rows, target, **train)
 
-    def check_pair(self, model, precision, source, run, rows, target):
+    def check_pair(self, model, precision, source, run, rows, target, **train):
         saved = tandem_run.checkpoint(run, SAVED)
-        went_on = self.train(self.content(model, precision, target), f"{source}-to-{target}",
+        went_on = self.train(self.content(model, precision, target, **train), f"{source}-to-{target}",
                              "--resume-from-checkpoint", saved)
         # What was loaded is saved again at once, by the ranks of the new layout, before any step.
         loaded = tandem_run.checkpoint(went_on, SAVED)
@@ -74,6 +74,9 @@ class AnyToAny(RanksTest):
 
     def test_master_weights_go_on_too(self):
         self.check(LLAMA, "bf16", ("one", "fsdp-4", "2-2-2"), ("ddp-4", "tensor-2-data-2", "2-2-2"))
+
+    def test_another_optimizers_state_goes_on(self):
+        self.check(LLAMA, "bf16", ("one", "2-2-2"), ("one", "pipeline-2-fsdp-2", "2-2-2"), optimizer="lion")
 
     def test_a_loss_scale_goes_on_from_where_it_fell_to(self):
         self.check(GPT2, "fp16", ("one", "2-2-2"), ("one", "fsdp-4", "2-2-2"))

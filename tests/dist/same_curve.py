@@ -16,6 +16,9 @@ LOSS_BOUND = 1e-5
 # less between ddp and one rank than on a tensor axis. Over many tokens LOSS_BOUND holds: see ManyTokens.
 SMALL_BF16_LOSS_BOUND, SMALL_BF16_NORM_BOUND = 5e-4, 2e-2
 
+# Lion makes a whole step of any gradient, also where rounding settles its sign.
+LION_LOSS_BOUND = 1e-3
+
 ZERO1, ZERO2, FSDP = {"strategy": "zero1"}, {"strategy": "zero2"}, {"strategy": "fsdp"}
 OPTIMIZER, EVERYTHING = {"offload": ["optimizer"]}, {"offload": ["params", "optimizer"]}
 FULL, SELECTIVE = {"recompute": "full"}, {"recompute": "selective"}
@@ -119,6 +122,21 @@ class DataAxis(CurveTest):
             with self.subTest(**strategy):
                 content = training(GPT2, "fp16", 4, mesh(data=2, **strategy), **options)
                 self.assert_equal_runs(reference, self.train(content, strategy["strategy"]))
+
+
+    def test_lion_on_every_axis_and_offloaded(self):
+        options = {"optimizer": "lion"}
+        for precision in ("bf16", "fp16"):
+            reference = self.train(training(GPT2, precision, 4, mesh("ddp", data=2), **options), f"{precision}-ddp")
+            for number, (strategy, memory) in enumerate([(ZERO1, {}), (ZERO2, OPTIMIZER), (FSDP, EVERYTHING)]):
+                with self.subTest(precision=precision, **strategy):
+                    content = training(GPT2, precision, 4, mesh(data=2, **strategy), memory, **options)
+                    self.assert_equal_runs(reference, self.train(content, f"{precision}-{number}"))
+        alone = self.train(training(GPT2, "fp32", 2, **options), "alone")
+        pipeline = training(GPT2, "fp32", 2, mesh(pipeline=2), **options)
+        self.assert_equal_runs(alone, self.train(pipeline, "pipeline"))
+        tensor = training(GPT2, "fp32", 2, mesh(tensor=2), **options)
+        self.assert_close_runs(alone, self.train(tensor, "tensor"), LION_LOSS_BOUND)
 
 
 class PipelineAxis(CurveTest):

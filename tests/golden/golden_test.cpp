@@ -58,7 +58,7 @@ class GoldenRun {
     session_.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
     session_.run_pass();
     const double nll = *reinterpret_cast<const double*>(session_.read(pass, "stats").data());
-    float hyper[kHyperSlots] = {lr_, 0.9f, 0.95f, 1e-8f, 0.1f, static_cast<float>(step + 1), 1.0f, 1.0f};
+    const float hyper[] = {lr_, 0.1f, static_cast<float>(step + 1), 1.0f, 1.0f, 0.9f, 0.95f, 1e-8f};
     session_.write(session_.step().update, "hyper", std::as_bytes(std::span(hyper)));
     session_.run_update();
     const auto* norm = reinterpret_cast<const double*>(session_.read(session_.step().update, "norm").data());

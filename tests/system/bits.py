@@ -23,6 +23,8 @@ CASES = {
     "resnet-fp16": config(RESNET, precision="fp16"),
     "mlp-fp32": config(MLP, train={"eval_every": 2}),
     "mlp-bf16": config(MLP, precision="bf16"),
+    "gpt2-lion": config(GPT2, precision="bf16", train={"optimizer": "lion", "lr": 0.001}),
+    "resnet-lion": config(RESNET, precision="fp16", train={"optimizer": "lion"}),
 }
 
 

@@ -15,7 +15,7 @@ void add_pointwise_kernels(
     KernelRegistry& registry);  // add ... swiglu_grad, concat, slice, zeros, cast, copy
 void add_embedding_kernels(KernelRegistry& registry);  // embedding*, position_grad
 void add_loss_kernels(KernelRegistry& registry);  // cross_entropy*, linear_cross_entropy*, vocab_*, add_stats
-void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, adamw, sgd, loss scaler
+void add_optimizer_kernels(KernelRegistry& registry);  // square_sums, global_norm, optimizers, loss scaler
 
 bool hopper_sums_for_bias(const TensorType& qkv, const Attrs& attrs);  // FuseOptions::attention_sums
 bool has_hopper_code();                                                // this was built with

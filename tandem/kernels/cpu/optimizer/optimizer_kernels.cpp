@@ -13,14 +13,10 @@ std::byte* address(const TensorArg& tensor, int64_t elem) {
   return tensor.as<std::byte>() + elem * dtype_bytes(tensor.type.dtype);
 }
 
-float* floats(const TensorArg* tensor, int64_t elem) {
-  return tensor == nullptr ? nullptr : tensor->as<float>() + elem;
-}
-
 }  // namespace
 
-void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update) {
-  const OptimizerStep step = optimizer_step(args.in[0].as<float>(), args.in[1].as<double>());
+void update_all(Op op, const KernelArgs& args, ThreadPool& pool, bool skip,
+                const std::function<void(const UpdateChunk&)>& update) {
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
   const std::vector<ParamGroup> groups = read_param_groups(op, args);
   OptimizerChunks chunks;
@@ -28,18 +24,18 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update
   pool.parallel_for(chunks.size(), [&](int64_t task, int) {
     const auto [tensor, begin, elems] = chunks[task];
     const ParamGroup& group = groups[tensor];
-    const UpdateChunk chunk{.w_dtype = group.w->type.dtype,
-                            .g_dtype = group.g->type.dtype,
-                            .w = address(*group.w, begin),
-                            .g = address(*group.g, begin),
-                            .m = floats(group.m, begin),
-                            .v = floats(group.v, begin),
-                            .master = group.master == nullptr ? nullptr : address(*group.master, begin),
-                            .decayed = group.decayed,
-                            .keep_gradient = keep_gradients,
-                            .elems = elems};
-    if (!step.skip) {
-      update(chunk, step);
+    UpdateChunk chunk{.w_dtype = group.w->type.dtype,
+                      .g_dtype = group.g->type.dtype,
+                      .w = address(*group.w, begin),
+                      .g = address(*group.g, begin),
+                      .states = {},
+                      .master = group.master == nullptr ? nullptr : address(*group.master, begin),
+                      .decayed = group.decayed,
+                      .keep_gradient = keep_gradients,
+                      .elems = elems};
+    for (size_t s = 0; s < group.states.size(); ++s) chunk.states[s] = group.states[s].as<float>() + begin;
+    if (!skip) {
+      update(chunk);
     } else if (!keep_gradients) {
       std::memset(chunk.g, 0, static_cast<size_t>(elems * dtype_bytes(chunk.g_dtype)));
     }
@@ -48,8 +44,7 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update
 
 void add_optimizer_kernels(KernelRegistry& registry) {
   add_global_norm_kernels(registry);
-  add_adamw_kernels(registry);
-  add_sgd_kernels(registry);
+  add_update_kernels(registry);
 }
 
 }  // namespace tandem::cpu

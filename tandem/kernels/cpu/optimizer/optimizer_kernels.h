@@ -1,32 +1,33 @@
-// The fast optimizer kernels by family, and what the two update rules share. An update is bound by memory:
-// weight, gradient and moments are read once and written once, and the gradient's zeroing rides along.
+// The fast optimizer kernels by family, and what the updates share. An update is bound by memory:
+// weight, gradient and states are read once and written once, and the gradient's zeroing rides along.
 #pragma once
+
+#include <functional>
 
 #include "tandem/runtime/kernel.h"
 #include "tandem/runtime/optimizer_args.h"
-#include "tandem/runtime/optimizer_step.h"
 
 namespace tandem::cpu {
 
 void add_global_norm_kernels(KernelRegistry& registry);  // SquareSums, GlobalNorm
-void add_adamw_kernels(KernelRegistry& registry);
-void add_sgd_kernels(KernelRegistry& registry);
+void add_update_kernels(KernelRegistry& registry);       // one for each optimizer
 
-// `elems` elements of a parameter. v and master are null where the parameter has none.
+inline constexpr size_t kMaxStates = 2;
+
+// `elems` elements of a parameter. Master is null where the parameter has none.
 struct UpdateChunk {
   DType w_dtype, g_dtype;
   void* w;
   void* g;
-  float* m;
-  float* v;
+  float* states[kMaxStates];
   void* master;  // of type master_dtype(w_dtype)
   bool decayed, keep_gradient;
   int64_t elems;
 };
 
-// Runs update(chunk, step) on the chunks of all parameters in parallel; a step that must be skipped only
-// zeroes the gradients, unless they are to be kept.
-using UpdateFn = void (*)(const UpdateChunk& chunk, const OptimizerStep& step);
-void update_all(Op op, const KernelArgs& args, ThreadPool& pool, UpdateFn update);
+// Runs `update` on the chunks of all parameters in parallel; a step that must be skipped only zeroes the
+// gradients, unless they are to be kept.
+void update_all(Op op, const KernelArgs& args, ThreadPool& pool, bool skip,
+                const std::function<void(const UpdateChunk&)>& update);
 
 }  // namespace tandem::cpu

@@ -6,31 +6,13 @@
 
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/optimizer/optimizer_chunks.h"
+#include "tandem/kernels/cpu/optimizer/optimizer_setting_test.h"
 #include "tandem/kernels/cpu/pointwise/pointwise_test.h"
 
 namespace tandem::cpu {
 namespace {
 
 constexpr int64_t kShift = 3;  // elements before the parameter: no vector of it is aligned
-
-struct Setting {
-  Op op;
-  DType weight, gradient;
-  bool masters;
-};
-
-std::vector<Setting> all_settings() {
-  std::vector<Setting> settings;
-  for (Op op : {Op::AdamW, Op::Sgd}) {
-    for (DType weight : kStorage) {
-      for (bool masters : {false, true}) {
-        settings.push_back({op, weight, DType::F32, masters});
-        if (weight != DType::F32) settings.push_back({op, weight, weight, masters});
-      }
-    }
-  }
-  return settings;
-}
 
 // Ascending places in [0, elems], with some pieces of no or one element.
 std::vector<int64_t> random_cuts(int64_t elems, uint64_t seed) {
@@ -56,20 +38,20 @@ HostTensor random_buffer(DType dtype, int64_t elems, uint64_t stream) {
 }
 
 // The parameter's tensors after one update of its pieces between cuts.
-std::vector<HostTensor> updated(const Setting& setting, int64_t elems, const std::vector<int64_t>& cuts,
-                                int num_threads) {
+std::vector<HostTensor> updated(const OptimizerSetting& setting, int64_t elems,
+                                const std::vector<int64_t>& cuts, int num_threads) {
   std::vector<HostTensor> buffers = {random_buffer(setting.weight, elems, 1),
                                      random_buffer(setting.gradient, elems, 2),
                                      random_buffer(DType::F32, elems, 3)};
-  if (setting.op == Op::AdamW) {
-    buffers.push_back(random_buffer(DType::F32, elems, 4));
+  for (size_t s = 1; s < setting.num_states(); ++s) {
+    buffers.push_back(random_buffer(DType::F32, elems, 3 + s));
     for (int64_t i = 0; i < elems + 2 * kShift; ++i)
       ref::set(buffers.back().arg(), i, std::abs(buffers.back().at(i)));
   }
   if (setting.masters) buffers.push_back(random_buffer(master_dtype(setting.weight), elems, 1));
-  HostTensor hyper(DType::F32, {kHyperSlots}), norm(DType::F64, {2});
-  const std::array<double, kHyperSlots> values = {0.01, 0.9, 0.95, 1e-8, 0.1, 3, 0.37, 2};
-  for (int i = 0; i < kHyperSlots; ++i) ref::set(hyper.arg(), i, values[static_cast<size_t>(i)]);
+  const std::vector<double> values = hyper_values(setting.op);
+  HostTensor hyper(DType::F32, {static_cast<int64_t>(values.size())}), norm(DType::F64, {2});
+  for (size_t i = 0; i < values.size(); ++i) ref::set(hyper.arg(), static_cast<int64_t>(i), values[i]);
   ref::set(norm.arg(), 0, 2.5);
   ref::set(norm.arg(), 1, 1);
 
@@ -89,7 +71,7 @@ std::vector<HostTensor> updated(const Setting& setting, int64_t elems, const std
 
 TEST(OptimizerPieces, HaveTheBitsOfTheWholeHoweverItIsCut) {
   for_each_target([] {
-    for (const Setting& setting : all_settings()) {
+    for (const OptimizerSetting& setting : optimizer_settings()) {
       for (const int64_t elems : {int64_t{1}, int64_t{100}, kOptimizerChunk + 77}) {
         SCOPED_TRACE(fmt::format("{} w {} g {} masters {} elems {}", op_name(setting.op),
                                  dtype_name(setting.weight), dtype_name(setting.gradient), setting.masters,
@@ -107,14 +89,14 @@ TEST(OptimizerPieces, HaveTheBitsOfTheWholeHoweverItIsCut) {
 }
 
 TEST(OptimizerPieces, MayBeNoneAtAll) {
-  for (Op op : {Op::AdamW, Op::Sgd}) updated({op, DType::F32, DType::F32, false}, 5, {0}, 1);
+  for (Op op : optimizer_ops()) updated({op, DType::F32, DType::F32, false}, 5, {0}, 1);
 }
 
 TEST(SquareSumsPieces, AddUpToTheWhole) {
   for_each_target([] {
     for (const DType dtype : kStorage) {
       const int64_t elems = kOptimizerChunk + 77;
-      HostTensor buffer = random_buffer(dtype, elems, 1), hyper(DType::F32, {kHyperSlots}),
+      HostTensor buffer = random_buffer(dtype, elems, 1), hyper(DType::F32, {kHyperOwn}),
                  stats(DType::F64, {1}), sums(DType::F64, {3});
       ref::set(hyper.arg(), kHyperInvScale, 0.5);
       for (int64_t i = 0; i < kShift; ++i) {  // around the parameter

@@ -4,9 +4,9 @@
 
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/optimizer/optimizer_chunks.h"
+#include "tandem/kernels/cpu/optimizer/optimizer_setting_test.h"
 #include "tandem/kernels/cpu/pointwise/pointwise_test.h"
 #include "tandem/kernels/cpu/ref/ref_kernel_run_test.h"
-#include "tandem/runtime/optimizer_step.h"
 
 namespace tandem::cpu {
 namespace {
@@ -14,52 +14,26 @@ namespace {
 // Sizes around a vector and around a chunk.
 const std::vector<int64_t> kSizes = {1, 15, 16, 1000, kOptimizerChunk, kOptimizerChunk + 5};
 
-struct Setting {
-  Op op;
-  DType weight, gradient;
-  bool masters;
-  std::string name() const {
-    return fmt::format("{} w {} g {} masters {}", op_name(op), dtype_name(weight), dtype_name(gradient),
-                       masters);
-  }
-  bool halves() const { return masters && weight == DType::BF16; }
-  std::string kernel() const { return "cpu." + std::string(op_name(op)); }
-};
+constexpr double kNorm = 2.5;  // clipped
 
-std::vector<Setting> all_settings() {
-  std::vector<Setting> settings;
-  for (Op op : {Op::AdamW, Op::Sgd}) {
-    for (DType weight : {DType::F32, DType::BF16, DType::F16}) {
-      for (bool masters : {false, true}) {
-        settings.push_back({op, weight, DType::F32, masters});
-        if (weight != DType::F32) settings.push_back({op, weight, weight, masters});
-      }
-    }
-  }
-  return settings;
-}
-
-// {lr, beta1, beta2, eps, decay, step, 1 / loss scale, clip}, with a norm that makes clipping happen
-constexpr float kHyper[kHyperSlots] = {0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, 0.5f, 2};
-constexpr double kNorm = 2.5;
-
-KernelRun update(const Setting& setting, bool finite = true, bool keep = false) {
+KernelRun update(const OptimizerSetting& setting, bool finite = true, bool keep = false) {
   std::string decay;
   for (size_t i = 0; i < kSizes.size(); ++i) decay += i == 0 ? "1" : i % 2 == 0 ? ",1" : ",0";
   KernelRun run(setting.op, {{"masters", setting.masters ? 1 : 0}, {"decay", decay}, {"keep", keep ? 1 : 0}});
-  run.in(DType::F32, {kHyperSlots}, {std::begin(kHyper), std::end(kHyper)});
+  const std::vector<double> hyper = hyper_values(setting.op);
+  run.in(DType::F32, {static_cast<int64_t>(hyper.size())}, hyper);
   run.in({2}, {kNorm, finite ? 1.0 : 0.0});
   uint64_t seed = 1;
   for (int64_t n : kSizes) {
     run.random_in(setting.weight, {n}, seed).random_in(setting.gradient, {n}, seed + 1);
     run.random_in(DType::F32, {n}, seed + 2, 0.1);
-    if (setting.op == Op::AdamW) run.in(DType::F32, {n}, std::vector<double>(static_cast<size_t>(n), 0.25));
+    for (size_t i = 1; i < setting.num_states(); ++i)
+      run.in(DType::F32, {n}, std::vector<double>(static_cast<size_t>(n), 0.25));
     if (setting.halves()) run.random_in(DType::I16, {n}, seed, 4000);
     if (setting.masters && !setting.halves()) run.random_in(DType::F32, {n}, seed);
     seed += 4;
   }
-  const size_t per_param = (setting.op == Op::AdamW ? 4 : 3) + (setting.masters ? 1 : 0);
-  for (size_t i = 0; i < per_param * kSizes.size(); ++i) run.in_place_out();
+  for (size_t i = 0; i < setting.group_size() * kSizes.size(); ++i) run.in_place_out();
   return run;
 }
 
@@ -71,7 +45,7 @@ std::vector<double> joined(const KernelRun& run, int high, int low) {
 }
 
 TEST(OptimizerKernels, MatchTheReferenceForEveryStorageType) {
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     SCOPED_TRACE(setting.name());
     KernelRun expected = update(setting), actual = expected;
     expected.run_reference();
@@ -94,7 +68,7 @@ TEST(OptimizerKernels, MatchTheReferenceForEveryStorageType) {
 }
 
 TEST(OptimizerKernels, LeaveGradientsThatAreKept) {
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     for (bool finite : {true, false}) {
       KernelRun kept = update(setting, finite, true), zeroed = update(setting, finite);
       KernelRun expected = kept;
@@ -110,16 +84,22 @@ TEST(OptimizerKernels, LeaveGradientsThatAreKept) {
   }
 }
 
-// One element, spelled out as tandem/runtime/optimizer_step.h says it.
-float updated_weight(Op op, const OptimizerStep& step, bool decayed, float w, float g, float& m, float& v) {
-  g *= step.grad_factor;
-  if (op == Op::Sgd) {
-    m = step.beta1 * m + ((decayed ? step.decay : 0) * w + g);
-    return w - step.lr * m;
-  }
-  m = step.beta1 * m + step.rest1 * g;
-  v = step.beta2 * v + step.rest2 * (g * g);
-  return w * (decayed ? step.keep : 1) - (step.rate * m) / (std::sqrt(v) * step.root_scale + step.eps);
+// One element, spelled out as the optimizer's header says it, where g is unscaled and clipped.
+float updated_weight(const OptimizerStep<AdamW>& step, bool decayed, float w, float g, float* states) {
+  float &m = states[0], &v = states[1];
+  m = step.own.beta1 * m + step.own.rest1 * g;
+  v = step.own.beta2 * v + step.own.rest2 * (g * g);
+  return w * (decayed ? step.keep : 1) -
+         (step.own.rate * m) / (std::sqrt(v) * step.own.root_scale + step.own.eps);
+}
+float updated_weight(const OptimizerStep<Sgd>& step, bool decayed, float w, float g, float* states) {
+  states[0] = step.own.momentum * states[0] + ((decayed ? step.decay : 0) * w + g);
+  return w - step.lr * states[0];
+}
+float updated_weight(const OptimizerStep<Lion>& step, bool decayed, float w, float g, float* states) {
+  const float c = step.own.beta1 * states[0] + step.own.rest1 * g;
+  states[0] = step.own.beta2 * states[0] + step.own.rest2 * g;
+  return w * (decayed ? step.keep : 1) - (c > 0 ? step.lr : c < 0 ? -step.lr : 0);
 }
 
 // Values of all magnitudes, subnormal ones too.
@@ -134,14 +114,14 @@ HostTensor spread_tensor(DType dtype, int64_t elems, uint64_t stream) {
   return tensor;
 }
 
-// One parameter's tensors: w, g, m, [v,] [master].
-std::vector<HostTensor> spread_parameter(const Setting& setting, int64_t elems) {
+// One parameter's tensors: w, g, states..., [master].
+std::vector<HostTensor> spread_parameter(const OptimizerSetting& setting, int64_t elems) {
   std::vector<HostTensor> tensors = {spread_tensor(setting.weight, elems, 1),
                                      spread_tensor(setting.gradient, elems, 2),
                                      spread_tensor(DType::F32, elems, 3)};
-  if (setting.op == Op::AdamW) {
-    tensors.push_back(spread_tensor(DType::F32, elems, 4));
-    for (int64_t i = 0; i < elems; ++i) ref::set(tensors[3].arg(), i, std::abs(tensors[3].at(i)));
+  for (size_t s = 1; s < setting.num_states(); ++s) {
+    tensors.push_back(spread_tensor(DType::F32, elems, 3 + s));
+    for (int64_t i = 0; i < elems; ++i) ref::set(tensors.back().arg(), i, std::abs(tensors.back().at(i)));
   }
   if (setting.halves()) {
     tensors.push_back(random_tensor(DType::I16, {elems}, 5, 4000));
@@ -151,17 +131,19 @@ std::vector<HostTensor> spread_parameter(const Setting& setting, int64_t elems) 
   return tensors;
 }
 
-std::vector<HostTensor> spelled_out(const Setting& setting, const OptimizerStep& step, bool decayed,
-                                    std::vector<HostTensor> tensors) {
+template <typename Rule>
+std::vector<HostTensor> spelled_out(const OptimizerSetting& setting, const OptimizerStep<Rule>& step,
+                                    bool decayed, std::vector<HostTensor> tensors) {
   const TensorArg w = tensors[0].arg(), g = tensors[1].arg();
   const TensorArg master = tensors.back().arg(), weight = setting.masters ? master : w;
   for (int64_t i = 0; i < w.elems(); ++i) {
-    float no_v = 0, &m = tensors[2].arg().as<float>()[i];
-    float& v = setting.op == Op::AdamW ? tensors[3].arg().as<float>()[i] : no_v;
+    std::vector<float> states;
+    for (size_t s = 0; s < setting.num_states(); ++s) states.push_back(tensors[2 + s].arg().as<float>()[i]);
     const float old = setting.halves() ? join_float({w.as<BFloat16>()[i].bits, master.as<int16_t>()[i]})
                                        : static_cast<float>(ref::get(weight, i));
-    const float updated =
-        updated_weight(setting.op, step, decayed, old, static_cast<float>(ref::get(g, i)), m, v);
+    const float grad = static_cast<float>(ref::get(g, i)) * step.grad_factor;
+    const float updated = updated_weight(step, decayed, old, grad, states.data());
+    for (size_t s = 0; s < setting.num_states(); ++s) tensors[2 + s].arg().as<float>()[i] = states[s];
     if (setting.halves()) {
       const SplitFloat halves = split_float(updated);
       w.as<BFloat16>()[i].bits = halves.high;
@@ -175,47 +157,54 @@ std::vector<HostTensor> spelled_out(const Setting& setting, const OptimizerStep&
   return tensors;
 }
 
-TEST(OptimizerKernels, HaveTheBitsThatAreSpelledOutOnEveryTarget) {
-  const KernelRegistry registry = all_kernels();
-  HostTensor hyper(DType::F32, {kHyperSlots}), norm(DType::F64, {2});
-  std::memcpy(hyper.bytes.data(), kHyper, sizeof kHyper);
+template <typename Rule>
+void expect_spelled_out(const OptimizerSetting& setting) {
+  static const KernelRegistry registry = all_kernels();
+  const std::vector<double> values = hyper_values(setting.op);
+  HostTensor hyper(DType::F32, {static_cast<int64_t>(values.size())}), norm(DType::F64, {2});
+  for (size_t i = 0; i < values.size(); ++i) ref::set(hyper.arg(), static_cast<int64_t>(i), values[i]);
   ref::set(norm.arg(), 0, kNorm);
   ref::set(norm.arg(), 1, 1);
-  const OptimizerStep step = optimizer_step(hyper.arg().as<float>(), norm.arg().as<double>());
-  for (const Setting& setting : all_settings()) {
-    for (const bool decayed : {false, true}) {
-      const std::vector<HostTensor> tensors = spread_parameter(setting, 10007);
-      Call call{setting.op, {hyper, norm}, {}, {}, {{"masters", int64_t{setting.masters}}}};
-      call.attrs.set("decay", std::string(decayed ? "1" : "0"));
-      for (const HostTensor& tensor : tensors) {
-        call.out.push_back(tensor.type);
-        call.shares.push_back(static_cast<int>(call.in.size()));
-        call.in.push_back(tensor);
-      }
-      const std::vector<HostTensor> expected = spelled_out(setting, step, decayed, tensors);
-      for_each_target([&] {
-        EXPECT_TRUE(run(registry.by_name(setting.kernel()), call, pool_of(1)) == expected) << setting.name();
-      });
+  const auto step = optimizer_step<Rule>(hyper.arg().as<float>(), norm.arg().as<double>());
+  for (const bool decayed : {false, true}) {
+    const std::vector<HostTensor> tensors = spread_parameter(setting, 10007);
+    Call call{setting.op, {hyper, norm}, {}, {}, {{"masters", int64_t{setting.masters}}}};
+    call.attrs.set("decay", std::string(decayed ? "1" : "0"));
+    for (const HostTensor& tensor : tensors) {
+      call.out.push_back(tensor.type);
+      call.shares.push_back(static_cast<int>(call.in.size()));
+      call.in.push_back(tensor);
     }
+    const std::vector<HostTensor> expected = spelled_out(setting, step, decayed, tensors);
+    for_each_target([&] {
+      EXPECT_TRUE(run(registry.by_name(setting.kernel()), call, pool_of(1)) == expected) << setting.name();
+    });
+  }
+}
+
+TEST(OptimizerKernels, HaveTheBitsThatAreSpelledOutOnEveryTarget) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
+#define TANDEM_EXPECT(type, name) \
+  if (setting.op == Op::type) expect_spelled_out<type>(setting);
+    TANDEM_OPTIMIZERS(TANDEM_EXPECT)
+#undef TANDEM_EXPECT
   }
 }
 
 TEST(OptimizerStep, HasTheBiasCorrectionsOfItsCount) {
   const double norm[2] = {1, 1};
   for (const double count : {1, 2, 3, 10, 1000, 12345, 1 << 24}) {
-    float hyper[kHyperSlots] = {};
-    std::copy_n(kHyper, kHyperSlots, hyper);
-    hyper[kHyperStep] = static_cast<float>(count);
-    const OptimizerStep step = optimizer_step(hyper, norm);
-    const double beta1 = hyper[kHyperBeta1], beta2 = hyper[kHyperBeta2];
-    EXPECT_FLOAT_EQ(step.rate, static_cast<float>(hyper[kHyperLr] / (1 - std::pow(beta1, count))));
-    EXPECT_FLOAT_EQ(step.root_scale, static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, count))));
+    const float hyper[] = {0.01f, 0.1f, static_cast<float>(count), 0.5f, 2, 0.9f, 0.95f, 1e-8f};
+    const OptimizerStep<AdamW> step = optimizer_step<AdamW>(hyper, norm);
+    const double beta1 = hyper[kHyperOwn], beta2 = hyper[kHyperOwn + 1];
+    EXPECT_FLOAT_EQ(step.own.rate, static_cast<float>(hyper[kHyperLr] / (1 - std::pow(beta1, count))));
+    EXPECT_FLOAT_EQ(step.own.root_scale, static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, count))));
     EXPECT_EQ(step.grad_factor, 0.5f);  // the norm is below the clip
   }
 }
 
 TEST(OptimizerKernels, ZeroTheGradients) {
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     for (bool finite : {true, false}) {
       KernelRun run = update(setting, finite);
       run.run(all_kernels(), setting.kernel());
@@ -228,7 +217,7 @@ TEST(OptimizerKernels, ZeroTheGradients) {
 }
 
 TEST(OptimizerKernels, ChangeNothingElseWhenTheNormIsNotFinite) {
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     KernelRun expected = update(setting, false), actual = expected;
     expected.run_reference();
     actual.run(all_kernels(), setting.kernel());
@@ -239,7 +228,7 @@ TEST(OptimizerKernels, ChangeNothingElseWhenTheNormIsNotFinite) {
 }
 
 TEST(OptimizerKernels, HaveTheSameBitsForAnyThreadCount) {
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     KernelRun one = update(setting), many = one;
     one.run(all_kernels(), setting.kernel(), 1);
     for (int threads : {2, 4}) {
@@ -252,7 +241,7 @@ TEST(OptimizerKernels, HaveTheSameBitsForAnyThreadCount) {
 }
 
 TEST(OptimizerKernels, RoundTheMasterToTheWeight) {
-  const Setting setting{Op::AdamW, DType::F16, DType::F32, true};
+  const OptimizerSetting setting{Op::AdamW, DType::F16, DType::F32, true};
   KernelRun run = update(setting);
   run.run(all_kernels(), setting.kernel());
   for (int param = 0; param < static_cast<int>(kSizes.size()); ++param) {
@@ -266,8 +255,8 @@ TEST(OptimizerKernels, RoundTheMasterToTheWeight) {
 // Numbers that nothing moves come back in the same halves: infinities, subnormals and all that round up.
 TEST(OptimizerKernels, KeepTheHalvesOfEveryNumber) {
   constexpr int64_t kElems = 0x10000;
-  HostTensor hyper(DType::F32, {kHyperSlots}), norm(DType::F64, {2});
-  ref::set(hyper.arg(), kHyperEps, 1);  // no rate, no decay
+  HostTensor hyper(DType::F32, {num_hyper_slots(OptimizerKind::AdamW)}), norm(DType::F64, {2});
+  ref::set(hyper.arg(), kHyperOwn + 2, 1);  // eps; no rate, no decay
   ref::set(hyper.arg(), kHyperStep, 1);
   ref::set(norm.arg(), 1, 1);
   const HostTensor zeros(DType::F32, {kElems});
@@ -295,7 +284,7 @@ TEST(OptimizerKernels, KeepTheHalvesOfEveryNumber) {
 // Two pieces a slot, three statistics.
 KernelRun square_sums(DType dtype, double deviation) {
   KernelRun run(Op::SquareSums, {{"slots", "0,0,1,1,2,2,4"}, {"num_slots", 5}});
-  run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 0.25, 0}).in({3}, {7, 8, 9});
+  run.in(DType::F32, {5}, {0, 0, 1, 0.25, 0}).in({3}, {7, 8, 9});
   for (size_t i = 0; i < kSizes.size(); ++i) run.random_in(dtype, {kSizes[i]}, i, deviation);
   run.in(dtype, {0}, {}).out({5 + 1 + 3});
   return run;
@@ -320,7 +309,7 @@ TEST(SquareSums, NoticesOneBadElementAnywhere) {
       std::vector<double> gradient(20003, 1.0);
       gradient[at] = bad;
       KernelRun run(Op::SquareSums, {{"slots", "0,1,0"}, {"num_slots", 2}});
-      run.in(DType::F32, {8}, {0, 0, 0, 0, 0, 1, 1, 0}).in({0}, {});
+      run.in(DType::F32, {5}, {0, 0, 1, 1, 0}).in({0}, {});
       for (int piece = 0; piece < 2; ++piece) run.in(DType::F32, {20003}, gradient);
       run.in(DType::F32, {2}, {1, 1}).out({3});
       EXPECT_EQ(run.run(all_kernels(), "cpu.square_sums").result(0)[2], 2) << bad << " at " << at;

@@ -1,6 +1,6 @@
-// The loop that both update rules share: one pass over a chunk that reads the weight (or its master) and the
-// gradient as fp32, applies the rule, and stores the new weight and a zeroed gradient. Rules use no fused
-// multiply-adds: not every target has them, and all must give the bits of tandem/runtime/optimizer_step.h.
+// The loop that all update rules (rules-inl.h) share: one pass over a chunk that reads the weight (or its
+// master), the gradient and the states as fp32, applies the rule, and stores the new weight, the new states
+// and a zeroed gradient.
 // Included once per target from within foreach_target, hence the toggled guard.
 #if defined(TANDEM_KERNELS_CPU_OPTIMIZER_UPDATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_KERNELS_CPU_OPTIMIZER_UPDATE_INL_H_
@@ -80,8 +80,28 @@ HWY_INLINE void store_trained(FloatTag d, FloatVec v, const cpu::UpdateChunk& ch
   }
 }
 
-template <Trained kTrained, typename W, typename G, typename Rule>
-HWY_INLINE void update_elems(const cpu::UpdateChunk& chunk, float grad_factor, const Rule& rule) {
+// rule(weight, gradient, states...) with the first kStates states, which it updates.
+template <size_t kStates>
+HWY_INLINE FloatVec apply_rule(const cpu::UpdateChunk& chunk, FloatVec w, FloatVec g, size_t i, auto part,
+                               const auto& rule) {
+  static_assert(kStates >= 1 && kStates <= cpu::kMaxStates);
+  const FloatTag d;
+  auto first = load_float(d, chunk.states[0] + i, part);
+  if constexpr (kStates == 1) {
+    const auto updated = rule(w, g, first);
+    store_float(d, first, chunk.states[0] + i, part);
+    return updated;
+  } else {
+    auto second = load_float(d, chunk.states[1] + i, part);
+    const auto updated = rule(w, g, first, second);
+    store_float(d, first, chunk.states[0] + i, part);
+    store_float(d, second, chunk.states[1] + i, part);
+    return updated;
+  }
+}
+
+template <size_t kStates, Trained kTrained, typename W, typename G>
+HWY_INLINE void update_elems(const cpu::UpdateChunk& chunk, float grad_factor, const auto& rule) {
   const FloatTag d;
   W* w = static_cast<W*>(chunk.w);
   G* g = static_cast<G*>(chunk.g);
@@ -89,30 +109,29 @@ HWY_INLINE void update_elems(const cpu::UpdateChunk& chunk, float grad_factor, c
   for_each_vector(static_cast<size_t>(chunk.elems), [&](size_t i, auto part) {
     const auto old = load_trained<kTrained>(d, chunk, w, i, part);
     const auto grad = hn::Mul(load_float(d, g + i, part), factor);
-    const auto updated = rule(old, grad, i, part);
+    const auto updated = apply_rule<kStates>(chunk, old, grad, i, part, rule);
     store_trained<kTrained>(d, updated, chunk, w, i, part);
     if (!chunk.keep_gradient) store_float(d, hn::Zero(d), g + i, part);
   });
 }
 
-template <Trained kTrained, typename W, typename Rule>
-HWY_INLINE void update_by_gradient(const cpu::UpdateChunk& chunk, float grad_factor, const Rule& rule) {
+template <size_t kStates, Trained kTrained, typename W>
+HWY_INLINE void update_by_gradient(const cpu::UpdateChunk& chunk, float grad_factor, const auto& rule) {
   if (chunk.g_dtype == DType::F32) {
-    update_elems<kTrained, W, float>(chunk, grad_factor, rule);
+    update_elems<kStates, kTrained, W, float>(chunk, grad_factor, rule);
   } else {
-    update_elems<kTrained, W, W>(chunk, grad_factor, rule);
+    update_elems<kStates, kTrained, W, W>(chunk, grad_factor, rule);
   }
 }
 
-// rule(old weight, gradient, index, part) gives the new weight.
-template <typename Rule>
-HWY_INLINE void update_chunk(const cpu::UpdateChunk& chunk, float grad_factor, const Rule& rule) {
+template <size_t kStates>
+HWY_INLINE void update_chunk(const cpu::UpdateChunk& chunk, float grad_factor, const auto& rule) {
   cpu::with_storage(chunk.w_dtype, [&]<typename W>(W) {
     if (chunk.master != nullptr) {
       constexpr Trained kMaster = std::is_same_v<W, BFloat16> ? Trained::Halves : Trained::Master;
-      update_by_gradient<kMaster, W>(chunk, grad_factor, rule);
+      update_by_gradient<kStates, kMaster, W>(chunk, grad_factor, rule);
     } else {
-      update_by_gradient<Trained::Weight, W>(chunk, grad_factor, rule);
+      update_by_gradient<kStates, Trained::Weight, W>(chunk, grad_factor, rule);
     }
   });
 }

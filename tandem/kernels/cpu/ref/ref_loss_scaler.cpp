@@ -13,7 +13,7 @@ void run_scale_loss(const KernelArgs& args, Stream&) {
 
 void run_unscale_hyper(const KernelArgs& args, Stream&) {
   auto* hyper = args.out[0].as<float>();
-  std::copy_n(args.in[0].as<float>(), kHyperSlots, hyper);
+  std::copy_n(args.in[0].as<float>(), args.in[0].elems(), hyper);
   hyper[kHyperInvScale] = inverse_loss_scale(args.in[1].as<double>());
 }
 

@@ -24,8 +24,8 @@ TEST(RefScaleLoss, MultipliesByTheScale) {
 
 TEST(RefUnscaleHyper, ChangesNothingButTheInverseScale) {
   KernelRun run(Op::UnscaleHyper);
-  run.in(DType::F32, {8}, {1, 2, 3, 4, 5, 6, 1, 8}).in({2}, {1024, 7}).out(DType::F32, {8}).run_reference();
-  EXPECT_EQ(run.result(0), (std::vector<double>{1, 2, 3, 4, 5, 6, 1.0 / 1024, 8}));
+  run.in(DType::F32, {6}, {1, 2, 3, 1, 8, 6}).in({2}, {1024, 7}).out(DType::F32, {6}).run_reference();
+  EXPECT_EQ(run.result(0), (std::vector<double>{1, 2, 3, 1.0 / 1024, 8, 6}));
 }
 
 TEST(RefNextLossScale, BacksOffOnOverflowAndGrowsAfterAWindowOfGoodSteps) {

@@ -1,5 +1,7 @@
 // Reference optimizers. The weight updated is the master where there is one; the stored weight is then its
 // rounding, and beside a bf16 weight only the rest of the master is stored.
+#include <utility>
+
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 #include "tandem/runtime/optimizer_args.h"
@@ -32,24 +34,10 @@ void run_global_norm(const KernelArgs& args, Stream&) {
   set(args.out[0], 1, get(sums, num_slots) == 0 && std::isfinite(sum) ? 1 : 0);
 }
 
-struct Step {
-  double lr, beta1, beta2, eps, decay, step;
-  double grad_factor;  // what a stored gradient is multiplied by: unscaling and clipping in one
-  bool skip;           // the gradients are not finite: leave weights and moments alone
-};
-
-Step read_step(const KernelArgs& args) {
-  const TensorArg &hyper = args.in[0], &norm = args.in[1];
-  const double total_norm = get(norm, 0), clip = get(hyper, kHyperClip);
-  const double clip_factor = clip > 0 && total_norm > clip ? clip / (total_norm + 1e-6) : 1;
-  return {.lr = get(hyper, kHyperLr),
-          .beta1 = get(hyper, kHyperBeta1),
-          .beta2 = get(hyper, kHyperBeta2),
-          .eps = get(hyper, kHyperEps),
-          .decay = get(hyper, kHyperDecay),
-          .step = get(hyper, kHyperStep),
-          .grad_factor = get(hyper, kHyperInvScale) * clip_factor,
-          .skip = get(norm, 1) == 0};
+// What a stored gradient is multiplied by: unscaling and clipping in one.
+double gradient_factor(const KernelArgs& args) {
+  const double norm = get(args.in[1], 0), clip = get(args.in[0], kHyperClip);
+  return get(args.in[0], kHyperInvScale) * (clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1);
 }
 
 // The number that is trained.
@@ -70,43 +58,36 @@ void set_weight(const ParamGroup& group, int64_t i, double value) {
   set(*group.w, i, group.master != nullptr ? get(*group.master, i) : value);
 }
 
-// Calls update(w, g, i) -> new w for every element, unless the step is skipped; zeroes the gradients, unless
-// they are to be kept.
-template <typename Update>
-void update_group(const KernelArgs& args, const ParamGroup& group, const Step& step, Update&& update) {
+// One element: the new weight, and its states in place.
+template <typename Rule, size_t... kStates>
+double updated(const ExactStep& step, const ParamGroup& group, int64_t i, double g,
+               std::index_sequence<kStates...>) {
+  double states[] = {get(group.states[kStates], i)...};
+  const double w = Rule::update(step, get_weight(group, i), g, states[kStates]...);
+  (set(group.states[kStates], i, states[kStates]), ...);
+  return w;
+}
+
+// The optimizer's definition (its header in tandem/optimizers), unless the step is skipped; zeroes the
+// gradients, unless they are to be kept.
+template <Op kOp, typename Rule>
+void run_update(const KernelArgs& args, Stream&) {
+  const TensorArg& hyper = args.in[0];
+  std::vector<double> own;
+  for (int64_t i = kHyperOwn; i < hyper.elems(); ++i) own.push_back(get(hyper, i));
+  ExactStep step{get(hyper, kHyperLr), 0, get(hyper, kHyperStep), own.data()};
+  const double factor = gradient_factor(args);
+  const bool skip = get(args.in[1], 1) == 0;  // the gradients are not finite
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
-  for (int64_t i = 0; i < group.w->elems(); ++i) {
-    if (!step.skip)
-      set_weight(group, i, update(get_weight(group, i), get(*group.g, i) * step.grad_factor, i));
-    if (!keep_gradients) set(*group.g, i, 0);
-  }
-}
-
-void run_adamw(const KernelArgs& args, Stream&) {
-  const Step step = read_step(args);
-  const double correction1 = 1 - std::pow(step.beta1, step.step);
-  const double correction2 = 1 - std::pow(step.beta2, step.step);
-  for (const ParamGroup& group : read_param_groups(Op::AdamW, args)) {
-    const double keep = 1 - step.lr * (group.decayed ? step.decay : 0);
-    update_group(args, group, step, [&](double w, double g, int64_t i) {
-      const double m = step.beta1 * get(*group.m, i) + (1 - step.beta1) * g;
-      const double v = step.beta2 * get(*group.v, i) + (1 - step.beta2) * g * g;
-      set(*group.m, i, m);
-      set(*group.v, i, v);
-      return w * keep - step.lr * (m / correction1) / (std::sqrt(v / correction2) + step.eps);
-    });
-  }
-}
-
-// Momentum without dampening; decay is added to the gradient.
-void run_sgd(const KernelArgs& args, Stream&) {
-  const Step step = read_step(args);
-  for (const ParamGroup& group : read_param_groups(Op::Sgd, args)) {
-    update_group(args, group, step, [&](double w, double g, int64_t i) {
-      const double m = step.beta1 * get(*group.m, i) + g + (group.decayed ? step.decay : 0) * w;
-      set(*group.m, i, m);
-      return w - step.lr * m;
-    });
+  for (const ParamGroup& group : read_param_groups(kOp, args)) {
+    step.decay = group.decayed ? get(hyper, kHyperDecay) : 0;
+    for (int64_t i = 0; i < group.w->elems(); ++i) {
+      const double g = get(*group.g, i) * factor;
+      if (!skip)
+        set_weight(group, i,
+                   updated<Rule>(step, group, i, g, std::make_index_sequence<Rule::kEntry.states.size()>()));
+      if (!keep_gradients) set(*group.g, i, 0);
+    }
   }
 }
 
@@ -115,8 +96,9 @@ void run_sgd(const KernelArgs& args, Stream&) {
 void add_optimizer(KernelRegistry& registry) {
   add(registry, Op::SquareSums, run_square_sums);
   add(registry, Op::GlobalNorm, run_global_norm);
-  add(registry, Op::AdamW, run_adamw);
-  add(registry, Op::Sgd, run_sgd);
+#define TANDEM_ADD(type, name) add(registry, Op::type, run_update<Op::type, type>);
+  TANDEM_OPTIMIZERS(TANDEM_ADD)
+#undef TANDEM_ADD
 }
 
 }  // namespace tandem::cpu::ref

@@ -12,8 +12,9 @@ __global__ void scale_loss_kernel(const float* scale, const double* scaler, floa
   *scaled = scale_loss(*scale, scaler);
 }
 
-__global__ void unscale_hyper_kernel(const float* hyper, const double* scaler, float* unscaled) {
-  for (int i = 0; i < kHyperSlots; ++i) unscaled[i] = hyper[i];
+__global__ void unscale_hyper_kernel(const float* hyper, int64_t slots, const double* scaler,
+                                     float* unscaled) {
+  for (int64_t i = 0; i < slots; ++i) unscaled[i] = hyper[i];
   unscaled[kHyperInvScale] = inverse_loss_scale(scaler);
 }
 
@@ -28,7 +29,7 @@ void run_scale_loss(const KernelArgs& args, Stream& stream) {
 }
 
 void run_unscale_hyper(const KernelArgs& args, Stream& stream) {
-  unscale_hyper_kernel<<<1, 1, 0, queue_of(stream)>>>(args.in[0].as<const float>(),
+  unscale_hyper_kernel<<<1, 1, 0, queue_of(stream)>>>(args.in[0].as<const float>(), args.in[0].elems(),
                                                       args.in[1].as<const double>(), args.out[0].as<float>());
   check_launch("unscale_hyper");
 }

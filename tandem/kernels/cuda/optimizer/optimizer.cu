@@ -1,56 +1,36 @@
-// AdamW and Sgd over all parameters at once. An update is bound by memory: weight, gradient and moments are
-// read once and written once, and the gradient's zeroing rides along. One thread works out the step's scalars
-// ahead of all others. All of it is done as tandem/runtime/optimizer_step.h says, to the bits of the CPU's
-// kernels: _rn spells out operations that nvcc neither fuses nor approximates.
+// The kernels of all optimizers, each over all parameters at once. An update is bound by memory: weight,
+// gradient and states are read once and written once, and the gradient's zeroing rides along. One thread
+// works out the step's scalars (tandem/optimizers/step.h) ahead of all others. rules.cuh has the rules.
 #include <type_traits>
+#include <utility>
 
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/optimizer/optimizer_kernels.h"
+#include "tandem/kernels/cuda/optimizer/rules.cuh"
 #include "tandem/kernels/cuda/optimizer/tensor_list.cuh"
 #include "tandem/kernels/cuda/register.h"
 #include "tandem/kernels/cuda/streamed_group.cuh"
 #include "tandem/runtime/optimizer_args.h"
-#include "tandem/runtime/optimizer_step.h"
 
 namespace tandem::cuda {
 namespace {
 
-__global__ void optimizer_step_kernel(const float* hyper, const double* norm, OptimizerStep* step) {
-  *step = optimizer_step(hyper, norm);
+template <typename Rule>
+__global__ void optimizer_step_kernel(const float* hyper, const double* norm, OptimizerStep<Rule>* step) {
+  *step = optimizer_step<Rule>(hyper, norm);
 }
 
-// A rule gives the new weight from the old one and the gradient, and updates the moments.
-struct AdamWRule {
-  static constexpr bool kHasV = true;
-  static __device__ __forceinline__ float update(const OptimizerStep& step, float w, float g, float& m,
-                                                 float& v) {
-    m = __fadd_rn(__fmul_rn(step.beta1, m), __fmul_rn(step.rest1, g));
-    v = __fadd_rn(__fmul_rn(step.beta2, v), __fmul_rn(step.rest2, __fmul_rn(g, g)));
-    const float root = __fadd_rn(__fmul_rn(__fsqrt_rn(v), step.root_scale), step.eps);
-    const float direction = __fdiv_rn(__fmul_rn(step.rate, m), root);
-    return __fsub_rn(__fmul_rn(w, step.keep), direction);
-  }
-};
+constexpr size_t kMaxStates = 2;
+template <typename Rule>
+using States = std::make_index_sequence<std::extent_v<decltype(Rule::kStates)>>;
 
-// Momentum without dampening; decay is added to the gradient.
-struct SgdRule {
-  static constexpr bool kHasV = false;
-  static __device__ __forceinline__ float update(const OptimizerStep& step, float w, float g, float& m,
-                                                 float&) {
-    const float decayed_g = __fadd_rn(__fmul_rn(step.decay, w), g);
-    m = __fadd_rn(__fmul_rn(step.beta1, m), decayed_g);
-    return __fsub_rn(w, __fmul_rn(step.lr, m));
-  }
-};
-
-// A parameter's tensors. v is null for Sgd, master where w itself is updated; beside a bf16 w the master is
-// its low half (tandem/base/split_float.h).
+// A parameter's tensors. The master is null where w itself is updated; beside a bf16 w it is its low half
+// (tandem/base/split_float.h).
 struct UpdateItem {
   void* w;
   void* g;
-  float* m;
-  float* v;
+  float* states[kMaxStates];
   void* master;
   int64_t elems;
   bool decayed;
@@ -122,30 +102,29 @@ __device__ __forceinline__ void write_numbers(Group<W, kSize>* w, Group<Master<W
 }
 
 // Updates num_groups groups that begin `at` elements into the parameter.
-template <typename Rule, int kSize, typename W, typename G>
+template <int kSize, typename W, typename G, typename Rule, size_t... kStates>
 __device__ __forceinline__ void update_groups(const UpdateItem& item, int64_t at, int num_groups,
-                                              const OptimizerStep& step, bool keep_gradients) {
+                                              const OptimizerStep<Rule>& step, bool keep_gradients,
+                                              std::index_sequence<kStates...>) {
+  static_assert(sizeof...(kStates) <= kMaxStates);
   auto* w = groups_of<kSize>(static_cast<W*>(item.w) + at);
   auto* g = groups_of<kSize>(static_cast<G*>(item.g) + at);
-  auto* m = groups_of<kSize>(item.m + at);
-  auto* v = groups_of<kSize>(item.v + at);
+  Group<float, kSize>* const states[] = {groups_of<kSize>(item.states[kStates] + at)...};
   auto* master = groups_of<kSize>(static_cast<Master<W>*>(item.master) + at);
   const bool has_master = item.master != nullptr;
 #pragma unroll 1  // stores keep the next turn's loads from moving up: unrolling would only cost registers
   for (int i = threadIdx.x; i < num_groups; i += kChunkThreads) {
-    Group<float, kSize> m_new = read_once(m + i), v_new = {};
+    Group<float, kSize> state[] = {read_once(states[kStates] + i)...};
     Group<G, kSize> grad = read_once(g + i);
-    if constexpr (Rule::kHasV) v_new = read_once(v + i);
     Group<float, kSize> numbers = read_numbers(w + i, master + i, has_master);
 #pragma unroll
     for (int e = 0; e < kSize; ++e) {
       numbers.value[e] =
-          Rule::update(step, numbers.value[e], __fmul_rn(to_float(grad.value[e]), step.grad_factor),
-                       m_new.value[e], v_new.value[e]);
+          updated_weight(step, numbers.value[e], __fmul_rn(to_float(grad.value[e]), step.grad_factor),
+                         state[kStates].value[e]...);
       grad.value[e] = from_float<G>(0);
     }
-    write_once(m + i, m_new);
-    if constexpr (Rule::kHasV) write_once(v + i, v_new);
+    (write_once(states[kStates] + i, state[kStates]), ...);
     write_numbers(w + i, master + i, has_master, numbers);
     if (!keep_gradients) write_once(g + i, grad);
   }
@@ -153,11 +132,11 @@ __device__ __forceinline__ void update_groups(const UpdateItem& item, int64_t at
 
 template <typename Rule, typename W, typename G>
 __global__ void __launch_bounds__(kChunkThreads, 5)
-    update_kernel(const __grid_constant__ TensorList<UpdateItem> list, const OptimizerStep* scalars,
+    update_kernel(const __grid_constant__ TensorList<UpdateItem> list, const OptimizerStep<Rule>* scalars,
                   bool keep_gradients) {
   const Chunk chunk = chunk_of_block(list);
   const UpdateItem& item = list.items[chunk.tensor];
-  OptimizerStep step = *scalars;
+  OptimizerStep<Rule> step = *scalars;
   const int num_groups = item.aligned ? chunk.elems / kUpdateGroup : 0, done = num_groups * kUpdateGroup;
   if (step.skip) {
     if (keep_gradients) return;
@@ -170,33 +149,39 @@ __global__ void __launch_bounds__(kChunkThreads, 5)
     step.decay = 0;
     step.keep = 1;
   }
-  update_groups<Rule, kUpdateGroup, W, G>(item, chunk.begin, num_groups, step, keep_gradients);
-  update_groups<Rule, 1, W, G>(item, chunk.begin + done, chunk.elems - done, step, keep_gradients);
+  update_groups<kUpdateGroup, W, G>(item, chunk.begin, num_groups, step, keep_gradients, States<Rule>());
+  update_groups<1, W, G>(item, chunk.begin + done, chunk.elems - done, step, keep_gradients, States<Rule>());
 }
 
-size_t workspace(const CallSignature&, int) { return sizeof(OptimizerStep); }
+template <typename Rule>
+size_t workspace(const CallSignature&, int) {
+  return sizeof(OptimizerStep<Rule>);
+}
+
+bool is_aligned_for_groups(const TensorArg& tensor) {
+  return is_aligned(tensor.data, static_cast<size_t>(kUpdateGroup * dtype_bytes(tensor.type.dtype)));
+}
 
 UpdateItem update_item(const ParamGroup& group) {
-  bool aligned = true;
-  for (const TensorArg* tensor : {group.w, group.g, group.m, group.v, group.master}) {
-    if (tensor != nullptr)
-      aligned &=
-          is_aligned(tensor->data, static_cast<size_t>(kUpdateGroup * dtype_bytes(tensor->type.dtype)));
+  UpdateItem item{.w = group.w->data,
+                  .g = group.g->data,
+                  .states = {},
+                  .master = group.master != nullptr ? group.master->data : nullptr,
+                  .elems = group.w->elems(),
+                  .decayed = group.decayed,
+                  .aligned = is_aligned_for_groups(*group.w) && is_aligned_for_groups(*group.g)};
+  if (group.master != nullptr) item.aligned &= is_aligned_for_groups(*group.master);
+  for (size_t s = 0; s < group.states.size(); ++s) {
+    item.states[s] = group.states[s].as<float>();
+    item.aligned &= is_aligned_for_groups(group.states[s]);
   }
-  return {.w = group.w->data,
-          .g = group.g->data,
-          .m = group.m->as<float>(),
-          .v = group.v != nullptr ? group.v->as<float>() : nullptr,
-          .master = group.master != nullptr ? group.master->data : nullptr,
-          .elems = group.w->elems(),
-          .decayed = group.decayed,
-          .aligned = aligned};
+  return item;
 }
 
 // Updates the parameters whose weights are W and whose gradients are G.
 template <typename Rule, typename W, typename G>
 void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t queue) {
-  const auto* step = reinterpret_cast<const OptimizerStep*>(args.workspace.data());
+  const auto* step = reinterpret_cast<const OptimizerStep<Rule>*>(args.workspace.data());
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
   TensorList<UpdateItem> list;
   const auto launch = [&] {
@@ -215,28 +200,27 @@ void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t qu
   launch();
 }
 
-template <typename Rule>
-void run_update(Op op, const KernelArgs& args, Stream& stream) {
+template <Op kOp, typename Rule>
+void run_update(const KernelArgs& args, Stream& stream) {
   const cudaStream_t queue = queue_of(stream);
   optimizer_step_kernel<<<1, 1, 0, queue>>>(args.in[0].as<const float>(), args.in[1].as<const double>(),
-                                            reinterpret_cast<OptimizerStep*>(args.workspace.data()));
+                                            reinterpret_cast<OptimizerStep<Rule>*>(args.workspace.data()));
   check_launch("optimizer_step");
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for_storage(dtype, [&]<typename W>(W*) {
-      update_all<Rule, W, float>(op, dtype, DType::F32, args, queue);
-      if constexpr (sizeof(W) < sizeof(float)) update_all<Rule, W, W>(op, dtype, dtype, args, queue);
+      update_all<Rule, W, float>(kOp, dtype, DType::F32, args, queue);
+      if constexpr (sizeof(W) < sizeof(float)) update_all<Rule, W, W>(kOp, dtype, dtype, args, queue);
     });
   }
 }
 
-void run_adamw(const KernelArgs& args, Stream& stream) { run_update<AdamWRule>(Op::AdamW, args, stream); }
-void run_sgd(const KernelArgs& args, Stream& stream) { run_update<SgdRule>(Op::Sgd, args, stream); }
-
 }  // namespace
 
 void add_update_kernels(KernelRegistry& registry) {
-  registry.add({"cuda.adamw", Op::AdamW, supports_update, workspace, run_adamw});
-  registry.add({"cuda.sgd", Op::Sgd, supports_update, workspace, run_sgd});
+#define TANDEM_KERNEL(type, name) \
+  registry.add({"cuda." #name, Op::type, supports_update, workspace<type>, run_update<Op::type, type>});
+  TANDEM_OPTIMIZERS(TANDEM_KERNEL)
+#undef TANDEM_KERNEL
 }
 
 void add_optimizer_kernels(KernelRegistry& registry) {

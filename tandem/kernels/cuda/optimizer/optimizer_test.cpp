@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tandem/base/split_float.h"
+#include "tandem/kernels/cpu/optimizer/optimizer_setting_test.h"
 #include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/kernel_test.h"
 #include "tandem/kernels/cuda/register.h"
@@ -19,45 +20,17 @@ HostTensor tensor_of(DType dtype, const std::vector<double>& values) {
   return tensor;
 }
 
-// {lr, beta1, beta2, eps, decay, step, 1 / loss scale, clip}, with a norm that makes clipping happen
-HostTensor hyper(int step = 3) {
-  return tensor_of(DType::F32, {0.01, 0.9, 0.95, 1e-8, 0.1, static_cast<double>(step), 0.5, 2});
-}
+HostTensor hyper(Op op = Op::AdamW, int step = 3) { return tensor_of(DType::F32, hyper_values(op, step)); }
+// With which clipping happens.
 HostTensor norm(bool finite) { return tensor_of(DType::F64, {2.5, finite ? 1.0 : 0.0}); }
 
-struct Setting {
-  Op op;
-  DType weight, gradient;
-  bool masters;
-
-  bool halves() const { return masters && weight == DType::BF16; }
-  size_t group_size() const { return (op == Op::AdamW ? 4 : 3) + (masters ? 1 : 0); }
-  std::string name() const {
-    return fmt::format("{} w {} g {} masters {}", op_name(op), dtype_name(weight), dtype_name(gradient),
-                       masters);
-  }
-};
-
-std::vector<Setting> all_settings() {
-  std::vector<Setting> settings;
-  for (const Op op : {Op::AdamW, Op::Sgd}) {
-    for (const DType weight : kStorage) {
-      for (const bool masters : {false, true}) {
-        settings.push_back({op, weight, DType::F32, masters});
-        if (weight != DType::F32) settings.push_back({op, weight, weight, masters});
-      }
-    }
-  }
-  return settings;
-}
-
-// The tensors of one parameter: w, g, m, [v,] [master].
-std::vector<HostTensor> parameter(const Setting& setting, int64_t elems, uint64_t seed) {
+// The tensors of one parameter: w, g, states..., [master].
+std::vector<HostTensor> parameter(const OptimizerSetting& setting, int64_t elems, uint64_t seed) {
   std::vector<HostTensor> tensors = {random_tensor(setting.weight, {elems}, seed),
                                      random_tensor(setting.gradient, {elems}, seed + 1),
                                      random_tensor(DType::F32, {elems}, seed + 2, 0.1)};
-  if (setting.op == Op::AdamW) {
-    tensors.push_back(random_tensor(DType::F32, {elems}, seed + 3, 0.25));
+  for (size_t s = 1; s < setting.num_states(); ++s) {
+    tensors.push_back(random_tensor(DType::F32, {elems}, seed + 2 + s, 0.25));
     for (int64_t i = 0; i < elems; ++i)
       cpu::ref::set(tensors.back().arg(), i, std::abs(tensors.back().at(i)));
   }
@@ -69,9 +42,9 @@ std::vector<HostTensor> parameter(const Setting& setting, int64_t elems, uint64_
   return tensors;
 }
 
-Call update(const Setting& setting, const std::vector<int64_t>& sizes, bool finite = true,
+Call update(const OptimizerSetting& setting, const std::vector<int64_t>& sizes, bool finite = true,
             bool keep = false) {
-  Call call{setting.op, {hyper(), norm(finite)}, {}, {}, {{"masters", int64_t{setting.masters}}}};
+  Call call{setting.op, {hyper(setting.op), norm(finite)}, {}, {}, {{"masters", int64_t{setting.masters}}}};
   std::string decay;
   for (size_t i = 0; i < sizes.size(); ++i) {
     for (HostTensor& tensor : parameter(setting, sizes[i], 8 * i)) {
@@ -90,7 +63,7 @@ Call update(const Setting& setting, const std::vector<int64_t>& sizes, bool fini
 const std::vector<int64_t> kSizes = {1, 15, 16, 0, 1000, kChunk, kChunk + 5, 3 * kChunk + 4};
 
 // As expect_as_reference, with masters that lie in halves compared as the numbers they are.
-void expect_update_as_reference(const Setting& setting, const Call& call) {
+void expect_update_as_reference(const OptimizerSetting& setting, const Call& call) {
   if (!setting.halves()) return expect_as_reference(call, 1e-6);
   const auto with_masters = [&](std::vector<HostTensor> results) {
     for (size_t k = setting.group_size() - 1; k < results.size(); k += setting.group_size()) {
@@ -112,7 +85,7 @@ void expect_update_as_reference(const Setting& setting, const Call& call) {
 
 TEST(CudaOptimizer, MatchesTheReferenceForEveryStorageType) {
   TANDEM_NEEDS_GPU();
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     for (const bool keep : {false, true}) {
       SCOPED_TRACE(fmt::format("{} keep {}", setting.name(), keep));
       expect_update_as_reference(setting, update(setting, kSizes, true, keep));
@@ -122,7 +95,7 @@ TEST(CudaOptimizer, MatchesTheReferenceForEveryStorageType) {
 
 TEST(CudaOptimizer, ChangesNothingButTheGradientsWhenTheNormIsNotFinite) {
   TANDEM_NEEDS_GPU();
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     for (const bool keep : {false, true}) {
       SCOPED_TRACE(fmt::format("{} keep {}", setting.name(), keep));
       const Call call = update(setting, kSizes, false, keep);
@@ -135,8 +108,8 @@ TEST(CudaOptimizer, TakesMoreParametersThanALaunchHas) {
   TANDEM_NEEDS_GPU();
   std::vector<int64_t> sizes;
   for (int64_t i = 0; i < 600; ++i) sizes.push_back(1 + i % 37);
-  for (const Op op : {Op::AdamW, Op::Sgd}) {
-    const Setting setting{op, DType::BF16, DType::F32, true};
+  for (const Op op : optimizer_ops()) {
+    const OptimizerSetting setting{op, DType::BF16, DType::F32, true};
     expect_update_as_reference(setting, update(setting, sizes));
   }
 }
@@ -170,11 +143,11 @@ std::vector<HostTensor> expect_bits_of_cpu(const Call& call) {
 
 TEST(CudaOptimizer, HasTheBitsOfTheCpuStepAfterStep) {
   TANDEM_NEEDS_GPU();
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     Call call = update(setting, kSizes);
     for (const int step : {1, 2, 3, 54321}) {
       SCOPED_TRACE(fmt::format("{} step {}", setting.name(), step));
-      call.in[0] = hyper(step);
+      call.in[0] = hyper(setting.op, step);
       call.in[1] = tensor_of(DType::F64, {0.1 + 1.3 * step, 1});  // clipped after the first
       std::vector<HostTensor> results = expect_bits_of_cpu(call);
       for (size_t i = 0; i < results.size(); ++i) {
@@ -200,7 +173,7 @@ void spread(HostTensor& tensor, uint64_t seed) {
 
 TEST(CudaOptimizer, HasTheBitsOfTheCpuForAllMagnitudes) {
   TANDEM_NEEDS_GPU();
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     for (const bool finite : {true, false}) {
       for (const bool keep : {true, false}) {
         SCOPED_TRACE(fmt::format("{} finite {} keep {}", setting.name(), finite, keep));
@@ -214,7 +187,7 @@ TEST(CudaOptimizer, HasTheBitsOfTheCpuForAllMagnitudes) {
 
 TEST(CudaOptimizer, MayHaveNoParametersAtAll) {
   TANDEM_NEEDS_GPU();
-  for (const Op op : {Op::AdamW, Op::Sgd}) run_on_gpu(update({op, DType::F32, DType::F32, false}, {}));
+  for (const Op op : optimizer_ops()) run_on_gpu(update({op, DType::F32, DType::F32, false}, {}));
 }
 
 // A device copy of a host tensor.
@@ -278,10 +251,10 @@ const std::vector<int64_t> kCuts = {3, 4, 4, 11, 12, 16, 33, 2000, 2003, kChunk 
 // The parameter's whole buffers after an update of its pieces between cuts, on the GPU or (OnHost) on the
 // CPU.
 template <typename Memory = OnDevice>
-std::vector<HostTensor> updated_pieces(const Setting& setting, const std::vector<int64_t>& cuts) {
+std::vector<HostTensor> updated_pieces(const OptimizerSetting& setting, const std::vector<int64_t>& cuts) {
   std::vector<Memory> buffers;
   for (const HostTensor& tensor : parameter(setting, kCuts.back() + 3, 1)) buffers.emplace_back(tensor);
-  Memory scalars(hyper()), verdict(norm(true));
+  Memory scalars(hyper(setting.op)), verdict(norm(true));
   std::vector<TensorArg> in = {scalars.whole(), verdict.whole()};
   std::string decay;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
@@ -303,7 +276,7 @@ std::vector<HostTensor> updated_pieces(const Setting& setting, const std::vector
 
 TEST(CudaOptimizer, GivesPiecesTheBitsOfTheWhole) {
   TANDEM_NEEDS_GPU();
-  for (const Setting& setting : all_settings()) {
+  for (const OptimizerSetting& setting : optimizer_settings()) {
     // Everything: also the elements before and after the parameter, which nobody may touch.
     const std::vector<HostTensor> pieces = updated_pieces(setting, kCuts);
     EXPECT_EQ(pieces, updated_pieces(setting, {kCuts.front(), kCuts.back()})) << setting.name();

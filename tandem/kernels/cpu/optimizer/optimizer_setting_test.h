@@ -1,0 +1,56 @@
+// What the tests of optimizer kernels go through: every optimizer with all types of weights and gradients.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "tandem/base/dtype.h"
+#include "tandem/ir/op.h"
+
+namespace tandem {
+
+struct OptimizerSetting {
+  Op op;
+  DType weight, gradient;
+  bool masters;
+
+  const OptimizerEntry& entry() const { return optimizer_entry(*optimizer_of(op)); }
+  size_t num_states() const { return entry().states.size(); }
+  bool halves() const { return masters && weight == DType::BF16; }
+  size_t group_size() const { return 2 + num_states() + (masters ? 1 : 0); }
+  std::string name() const {
+    return fmt::format("{} w {} g {} masters {}", op_name(op), dtype_name(weight), dtype_name(gradient),
+                       masters);
+  }
+  std::string kernel() const { return "cpu." + std::string(op_name(op)); }
+};
+
+inline std::vector<Op> optimizer_ops() {
+  std::vector<Op> ops;
+  for (size_t i = 0; i < kNumOptimizers; ++i) ops.push_back(optimizer_op(static_cast<OptimizerKind>(i)));
+  return ops;
+}
+
+inline std::vector<OptimizerSetting> optimizer_settings() {
+  std::vector<OptimizerSetting> settings;
+  for (const Op op : optimizer_ops()) {
+    for (const DType weight : {DType::F32, DType::BF16, DType::F16}) {
+      for (const bool masters : {false, true}) {
+        settings.push_back({op, weight, DType::F32, masters});
+        if (weight != DType::F32) settings.push_back({op, weight, weight, masters});
+      }
+    }
+  }
+  return settings;
+}
+
+// lr 0.01, decay 0.1, loss scale 2, clipping at 2; the optimizer's own as its entry says.
+inline std::vector<double> hyper_values(Op op, int step = 3) {
+  std::vector<double> values = {0.01, 0.1, static_cast<double>(step), 0.5, 2};
+  for (const HyperParam& param : optimizer_entry(*optimizer_of(op)).hyper) values.push_back(param.value);
+  return values;
+}
+
+}  // namespace tandem

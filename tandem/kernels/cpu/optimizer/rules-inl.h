@@ -1,0 +1,91 @@
+// The update rules in the CPU's vectors: the fp32 operations that each optimizer's header
+// (tandem/optimizers) says, in that order. They use no fused multiply-adds, which not every target has. A
+// rule gives the new weight from the old one and the gradient, and updates the states.
+// Included once per target from within foreach_target, hence the toggled guard.
+#if defined(TANDEM_KERNELS_CPU_RULES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TANDEM_KERNELS_CPU_RULES_INL_H_
+#undef TANDEM_KERNELS_CPU_RULES_INL_H_
+#else
+#define TANDEM_KERNELS_CPU_RULES_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "tandem/kernels/cpu/pointwise/pointwise-inl.h"
+#include "tandem/optimizers/optimizers.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem {
+namespace HWY_NAMESPACE {
+
+template <typename Optimizer>
+class Rule;
+
+template <>
+class Rule<AdamW> {
+ public:
+  Rule(const OptimizerStep<AdamW>& step, bool decayed)
+      : beta1_(hn::Set(FloatTag(), step.own.beta1)),
+        rest1_(hn::Set(FloatTag(), step.own.rest1)),
+        beta2_(hn::Set(FloatTag(), step.own.beta2)),
+        rest2_(hn::Set(FloatTag(), step.own.rest2)),
+        eps_(hn::Set(FloatTag(), step.own.eps)),
+        rate_(hn::Set(FloatTag(), step.own.rate)),
+        root_scale_(hn::Set(FloatTag(), step.own.root_scale)),
+        keep_(hn::Set(FloatTag(), decayed ? step.keep : 1.0f)) {}
+
+  HWY_INLINE FloatVec operator()(FloatVec w, FloatVec g, FloatVec& m, FloatVec& v) const {
+    m = hn::Add(hn::Mul(beta1_, m), hn::Mul(rest1_, g));
+    v = hn::Add(hn::Mul(beta2_, v), hn::Mul(rest2_, hn::Mul(g, g)));
+    const auto root = hn::Add(hn::Mul(hn::Sqrt(v), root_scale_), eps_);
+    const auto direction = hn::Div(hn::Mul(rate_, m), root);
+    return hn::Sub(hn::Mul(w, keep_), direction);
+  }
+
+ private:
+  FloatVec beta1_, rest1_, beta2_, rest2_, eps_, rate_, root_scale_, keep_;
+};
+
+template <>
+class Rule<Sgd> {
+ public:
+  Rule(const OptimizerStep<Sgd>& step, bool decayed)
+      : momentum_(hn::Set(FloatTag(), step.own.momentum)),
+        lr_(hn::Set(FloatTag(), step.lr)),
+        decay_(hn::Set(FloatTag(), decayed ? step.decay : 0.0f)) {}
+
+  HWY_INLINE FloatVec operator()(FloatVec w, FloatVec g, FloatVec& m) const {
+    m = hn::Add(hn::Mul(momentum_, m), hn::Add(hn::Mul(decay_, w), g));
+    return hn::Sub(w, hn::Mul(lr_, m));
+  }
+
+ private:
+  FloatVec momentum_, lr_, decay_;
+};
+
+template <>
+class Rule<Lion> {
+ public:
+  Rule(const OptimizerStep<Lion>& step, bool decayed)
+      : beta1_(hn::Set(FloatTag(), step.own.beta1)),
+        rest1_(hn::Set(FloatTag(), step.own.rest1)),
+        beta2_(hn::Set(FloatTag(), step.own.beta2)),
+        rest2_(hn::Set(FloatTag(), step.own.rest2)),
+        lr_(hn::Set(FloatTag(), step.lr)),
+        keep_(hn::Set(FloatTag(), decayed ? step.keep : 1.0f)) {}
+
+  HWY_INLINE FloatVec operator()(FloatVec w, FloatVec g, FloatVec& m) const {
+    const auto c = hn::Add(hn::Mul(beta1_, m), hn::Mul(rest1_, g));
+    m = hn::Add(hn::Mul(beta2_, m), hn::Mul(rest2_, g));
+    const auto move = hn::IfThenZeroElse(hn::Eq(c, hn::Zero(FloatTag())), hn::CopySign(lr_, c));
+    return hn::Sub(hn::Mul(w, keep_), move);
+  }
+
+ private:
+  FloatVec beta1_, rest1_, beta2_, rest2_, lr_, keep_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tandem
+HWY_AFTER_NAMESPACE();
+
+#endif

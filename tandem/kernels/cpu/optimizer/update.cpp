@@ -1,0 +1,59 @@
+// The kernels of all optimizers: each updates all parameters in one call.
+#include <utility>
+
+#include "tandem/kernels/cpu/optimizer/optimizer_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tandem/kernels/cpu/optimizer/update.cpp"
+#include "hwy/foreach_target.h"
+#include "tandem/kernels/cpu/optimizer/optimizer_update-inl.h"
+#include "tandem/kernels/cpu/optimizer/rules-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem {
+namespace HWY_NAMESPACE {
+namespace {
+
+#define TANDEM_UPDATE(type, name)                                                                       \
+  void update_##name(const cpu::UpdateChunk& chunk, const OptimizerStep<type>& step) {                  \
+    update_chunk<type::kEntry.states.size()>(chunk, step.grad_factor, Rule<type>(step, chunk.decayed)); \
+  }
+TANDEM_OPTIMIZERS(TANDEM_UPDATE)
+#undef TANDEM_UPDATE
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tandem
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tandem {
+#define TANDEM_EXPORT(type, name) HWY_EXPORT(update_##name);
+TANDEM_OPTIMIZERS(TANDEM_EXPORT)
+#undef TANDEM_EXPORT
+
+namespace cpu {
+namespace {
+
+#define TANDEM_RUN(type, name)                                                               \
+  void run_##name(const KernelArgs& args, Stream& stream) {                                  \
+    const auto step = optimizer_step<type>(args.in[0].as<float>(), args.in[1].as<double>()); \
+    const auto update = HWY_DYNAMIC_DISPATCH(update_##name);                                 \
+    update_all(Op::type, args, stream.pool(), step.skip,                                     \
+               [&](const UpdateChunk& chunk) { update(chunk, step); });                      \
+  }
+TANDEM_OPTIMIZERS(TANDEM_RUN)
+#undef TANDEM_RUN
+
+}  // namespace
+
+void add_update_kernels(KernelRegistry& registry) {
+#define TANDEM_KERNEL(type, name) \
+  registry.add({"cpu." #name, Op::type, supports_update, nullptr, run_##name});
+  TANDEM_OPTIMIZERS(TANDEM_KERNEL)
+#undef TANDEM_KERNEL
+}
+
+}  // namespace cpu
+}  // namespace tandem
+#endif
