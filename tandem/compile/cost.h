@@ -10,6 +10,7 @@ namespace tandem {
 struct Cost {
   int64_t flops = 0;
   int64_t bytes = 0;
+  int64_t sent = 0;  // to other ranks
 };
 
 Cost node_cost(const Node& node, std::span<const TensorType> in);

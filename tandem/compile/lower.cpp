@@ -50,17 +50,6 @@ void add_waits(std::vector<Command>& commands) {
   }
 }
 
-// As communicator.h counts: parts are equal, the last one padded.
-int64_t bytes_sent(const Node& node, std::span<const TensorType> in) {
-  if (!is_collective(node.op) || node.op == Op::Recv) return 0;
-  if (node.op == Op::Send) return in[0].bytes();
-  const int64_t size = node.attrs.integer("size");
-  const int64_t elem = dtype_bytes(in[0].dtype);
-  if (node.op == Op::AllGather) return (size - 1) * in[0].bytes();
-  const int64_t part = (in[0].shape.elems() + size - 1) / size * elem;
-  return (node.op == Op::AllReduce ? 2 : 1) * (size - 1) * part;
-}
-
 KernelChoice choose_for(const Node& node, const std::vector<TensorType>& in, bool on_host,
                         const ChooseKernel& choose) {
   if (is_collective(node.op)) return {"comm." + std::string(op_name(node.op)), 0};
@@ -92,7 +81,7 @@ Executable lower(std::string name, const Graph& graph, const MemoryPlan& plan, c
     command.phase = node.phase;
     command.stream = stream_of(node);
     command.flops = cost.flops;
-    command.sent_bytes = bytes_sent(node, in);
+    command.sent_bytes = cost.sent;
     command.bytes = cost.bytes;
     executable.commands.push_back(std::move(command));
     executable.live_bytes.push_back(plan.live_bytes[static_cast<size_t>(id)]);

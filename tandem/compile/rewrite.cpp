@@ -31,11 +31,6 @@ Graph Rewrite::finish() {
   return std::move(new_);
 }
 
-Node zero_state(std::string name, TensorType type, std::string_view category, Phase phase, int32_t block) {
-  const Attrs attrs{{"category", std::string(category)}, {"init", "zeros"}};
-  return {Op::State, {}, attrs, {std::move(type)}, block, phase, std::move(name)};
-}
-
 Value storage_of(const Graph& graph, Value value) {
   for (;;) {
     const Node& node = graph.node(value.node);

@@ -29,10 +29,6 @@ class Rewrite {
   std::map<Value, Value> map_;
 };
 
-// A leaf: state that starts as zeros, in the arena of its category.
-Node zero_state(std::string name, TensorType type, std::string_view category, Phase phase,
-                int32_t block = kNoBlock);
-
 // The first value that lived in these bytes: views and in-place ops lead back to it.
 Value storage_of(const Graph& graph, Value value);
 

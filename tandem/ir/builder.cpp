@@ -121,10 +121,6 @@ Value Builder::rope(Value qkv, int64_t heads, int64_t kv_heads, double theta) {
   return apply(Op::Rope, {qkv}, {{"heads", heads}, {"kv_heads", kv_heads}, {"theta", theta}});
 }
 
-Value Builder::add(Value a, Value b) { return apply(Op::Add, {a, b}); }
-Value Builder::gelu(Value x) { return apply(Op::Gelu, {x}); }
-Value Builder::relu(Value x) { return apply(Op::Relu, {x}); }
-Value Builder::swiglu(Value gate_up) { return apply(Op::Swiglu, {gate_up}); }
 Value Builder::reshape(Value x, Shape shape) {
   return apply(Op::Reshape, {x}, {{"shape", shape_attr(shape)}});
 }

@@ -60,10 +60,10 @@ class Builder {
   Value attention(Value qkv, int64_t heads, int64_t kv_heads, bool causal = true);
   Value attention(Value q, Value k, Value v, int64_t heads, int64_t kv_heads, bool causal = true);
   Value rope(Value qkv, int64_t heads, int64_t kv_heads, double theta = 10000.0);
-  Value add(Value a, Value b);
-  Value gelu(Value x);
-  Value relu(Value x);
-  Value swiglu(Value gate_up);
+  Value add(Value a, Value b) { return apply(Op::Add, {a, b}); }
+  Value gelu(Value x) { return apply(Op::Gelu, {x}); }
+  Value relu(Value x) { return apply(Op::Relu, {x}); }
+  Value swiglu(Value gate_up) { return apply(Op::Swiglu, {gate_up}); }
   Value reshape(Value x, Shape shape);
   Value conv2d(Value x, int64_t out, int64_t kernel, int64_t stride, std::string_view name);
   // `sync`: over the micro-batches of all ranks of the data axis.

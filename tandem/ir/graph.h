@@ -87,4 +87,8 @@ bool is_transient(const Node& node);  // a State that need not outlive its step
 bool is_view(Op op);                  // another look at the same bytes: no command
 bool is_collective(Op op);            // talks to other ranks
 
+// A leaf: state that starts as zeros, in the arena of its category.
+Node zero_state(std::string name, TensorType type, std::string_view category, Phase phase,
+                int32_t block = kNoBlock);
+
 }  // namespace tandem

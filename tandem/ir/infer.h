@@ -1,4 +1,4 @@
-// Output types of every op from its input types: the one place where shapes are worked out and checked.
+// Output types from input types, by the op table's rules: nobody else works shapes out.
 #pragma once
 
 #include <span>
@@ -8,7 +8,8 @@
 
 namespace tandem {
 
-// Throws ConfigError starting with the op's name when the inputs do not fit it.
+// Throws ConfigError starting with the op's name when the number of inputs, their types or the attributes do
+// not fit it.
 std::vector<TensorType> infer_outputs(Op op, std::span<const TensorType> in, const Attrs& attrs);
 
 // Appends a node, inferring its output types from the graph.

@@ -4,6 +4,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/ir/infer.h"
+#include "tandem/ir/op_table.h"
 
 namespace tandem {
 namespace {
@@ -44,6 +45,8 @@ void verify(const Graph& graph, std::string_view where) {
       TANDEM_CHECK(input.index < static_cast<int>(graph.node(input.node).outputs.size()),
                    "after {}: %{} reads output {} of %{}", where, id, input.index, input.node);
     }
+    const std::string wrong = complaint(op_info(node.op), node.inputs.size(), node.attrs);
+    TANDEM_CHECK(wrong.empty(), "after {}: %{} {}: {}", where, id, op_name(node.op), wrong);
     if (is_leaf(node.op)) {
       TANDEM_CHECK(!node.name.empty() && graph.find(node.name).node == id,
                    "after {}: leaf name '{}' is empty or taken", where, node.name);

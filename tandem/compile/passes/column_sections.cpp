@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tandem/ir/op_table.h"
+
 namespace tandem {
 namespace {
 
@@ -17,28 +19,29 @@ class SectionSearch {
  private:
   void visit(int32_t id) {
     const Node& node = graph_.node(id);
-    switch (node.op) {
-      case Op::Rope:
-      case Op::Attention:
+    switch (op_info(node.op).split) {
+      case Split::Heads:
         refusal_.check_divides(id, node.attrs.integer("heads"), "heads");
         refusal_.check_divides(id, node.attrs.integer("kv_heads"), "key and value heads");
         ask(node.inputs[0], qkv_sections(graph_, id));
-        break;
-      case Op::Swiglu: ask(node.inputs[0], Sections(2, node.outputs[0].shape.last())); break;
-      case Op::Add:
-      case Op::Scale:
-      case Op::Gelu:
-      case Op::Relu:
-      case Op::Cast:
-      case Op::Reshape:
+        return;
+      case Split::GateUp: ask(node.inputs[0], Sections(2, node.outputs[0].shape.last())); return;
+      case Split::Pointwise:
+      case Split::Reshape:
         if (const auto it = asked_.find({id, 0}); it != asked_.end()) {
           for (Value input : node.inputs) ask(input, it->second);
         }
-        break;
-      case Op::Concat:
+        return;
+      case Split::Concat:
         if (const auto it = asked_.find({id, 0}); it != asked_.end()) ask_operands(id, it->second);
-        break;
-      default: break;
+        return;
+      case Split::Never:  // the others ask for nothing
+      case Split::Input:
+      case Split::Param:
+      case Split::Rows:
+      case Split::Linear:
+      case Split::Embedding:
+      case Split::Loss: return;
     }
   }
 

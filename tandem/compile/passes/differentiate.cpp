@@ -1,9 +1,10 @@
 #include "tandem/compile/passes/differentiate.h"
 
 #include "tandem/base/error.h"
-#include "tandem/compile/gradient_table.h"
 #include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/ir/gradient_context.h"
 #include "tandem/ir/infer.h"
+#include "tandem/ir/op_table.h"
 
 namespace tandem {
 namespace {
@@ -57,7 +58,8 @@ Graph differentiate(const Graph& forward, const PrecisionPolicy& precision, bool
 
   Graph graph;
   for (int32_t id = 0; id < num_kept; ++id) graph.add(forward.node(id));
-  GradientContext context(graph, precision, split_tied);
+  const GradientTypes types{.block_matrices = precision.block_gradients, .others = precision.gradients};
+  GradientContext context(graph, types, split_tied);
   for (int32_t id = 0; id < num_kept; ++id) {
     const Node& node = graph.node(id);
     bool reached = node.op == Op::Param || node.op == Op::Recv;
@@ -74,7 +76,7 @@ Graph differentiate(const Graph& forward, const PrecisionPolicy& precision, bool
   for (int32_t id = num_kept - 1; id >= 0; --id) {
     const Node& node = graph.node(id);
     if (is_leaf(node.op) || !context.grad({id, 0}).valid()) continue;
-    const GradientRule rule = gradient_rule(node.op);
+    const GradientRule rule = op_info(node.op).gradient;
     if (rule == nullptr) throw ConfigError("{}: this op cannot be trained through", op_name(node.op));
     context.enter(node.block);
     rule(context, id);

@@ -11,6 +11,7 @@
 
 #include "tandem/compile/pass_info.h"
 #include "tandem/compile/passes/precision.h"
+#include "tandem/ir/gradient_context.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
@@ -19,10 +20,7 @@ namespace tandem {
 inline constexpr PassInfo kDifferentiatePass = {
     .name = "differentiate", .needs_before = {"precision"}, .needs_after = {"update"}};
 
-// A table that is both embedding and head gets a second gradient state for the embedding where the two are to
-// be summed apart, as the ranks at both ends of a pipeline do: "grad:<name>" and "grad:<name>:embedding".
-inline constexpr std::string_view kEmbeddingPart = ":embedding";
-
+// With `split_tied`, a table that is both embedding and head gets two gradients (kEmbeddingPart).
 Graph differentiate(const Graph& forward, const PrecisionPolicy& precision = {}, bool split_tied = false);
 
 }  // namespace tandem

@@ -2,23 +2,13 @@
 
 #include <vector>
 
+#include "tandem/ir/op_table.h"
+
 namespace tandem {
 namespace {
 
 bool is_gradient(const Node& node) {
   return node.op == Op::State && node.attrs.text("category") == "gradients";
-}
-
-bool can_overwrite(Op op) {
-  switch (op) {
-    case Op::MatmulAcc:
-    case Op::BiasGrad:
-    case Op::LayerNormGrad:
-    case Op::RmsNormGrad:
-    case Op::EmbeddingGrad:
-    case Op::PositionGrad: return true;
-    default: return false;
-  }
 }
 
 }  // namespace
@@ -33,7 +23,7 @@ Graph overwrite_gradients(Graph graph) {
     for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i)
       accumulators += aliased_input(node, i) >= 0 ? 1 : 0;
     // An op marks all its accumulators: none may hold a sum already.
-    if (!can_overwrite(node.op) || accumulators != gradients) return graph;
+    if (!op_info(node.op).has_attr("fresh") || accumulators != gradients) return graph;
     first_ops.push_back(id);
   }
   for (int32_t id : first_ops) graph.node(id).attrs.set("fresh", int64_t{1});

@@ -5,24 +5,10 @@
 #include "tandem/base/error.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/ir/op_table.h"
 
 namespace tandem {
 namespace {
-
-// Ops whose input backward keeps anyway, and whose output is cheap to make from it. Gathering rows over the
-// tensor axis again counts: keeping them would keep all ranks' rows on every rank.
-bool is_cheap(Op op) {
-  switch (op) {
-    case Op::LayerNorm:
-    case Op::RmsNorm:
-    case Op::GroupNorm:
-    case Op::Gelu:
-    case Op::Swiglu:
-    case Op::AllGather:
-    case Op::Reshape: return true;
-    default: return false;
-  }
-}
 
 bool block_chosen(int32_t block, const Recompute& choice) {
   if (block == kNoBlock) return false;
@@ -73,12 +59,13 @@ std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, Gel
     if (node.op == Op::Gelu && gelu == GeluAgain::Always) return node.block != kNoBlock;
     if (makes_again(node.block, choice)) return true;
     const bool kept = node.op == Op::Gelu && gelu == GeluAgain::WithProduct;
-    return block_chosen(node.block, choice) && is_cheap(node.op) && !kept && read_again({id, 0});
+    return block_chosen(node.block, choice) && op_info(node.op).remake == Remake::Cheap && !kept &&
+           read_again({id, 0});
   };
   for (int32_t id = graph.num_nodes() - 1; id >= 0; --id) {
     const Node& node = graph.node(id);
     if (is_leaf(node.op) || node.phase != Phase::Forward || !is_chosen(id)) continue;
-    if (has_side_effect(graph, node) || node.op == Op::Send || node.op == Op::Recv) continue;
+    if (has_side_effect(graph, node) || op_info(node.op).remake == Remake::Never) continue;
     bool leaves_block = false;  // another block's forward reads it: it is kept as that block's input
     for (int32_t i = 0; i < static_cast<int32_t>(node.outputs.size()); ++i) {
       const auto it = reader_map.find({id, i});

@@ -6,6 +6,7 @@
 #include "tandem/compile/passes/tensor_refusal.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
+#include "tandem/ir/op_table.h"
 
 namespace tandem {
 namespace {
@@ -63,35 +64,32 @@ class TensorAxisSplit {
  private:
   void place(int32_t id) {
     const Node& node = old_.node(id);
-    switch (node.op) {
-      case Op::Input: rewrite_.copy(id); return;
-      case Op::Param:  // placed by its first reader, which knows how
+    switch (op_info(node.op).split) {
+      case Split::Input: rewrite_.copy(id); return;
+      case Split::Param:  // placed by its first reader, which knows how
         if (!readers_.contains({id, 0})) rewrite_.copy(id);
         return;
-      case Op::Matmul: linear(id); return;
-      case Op::Embedding: embedding(id); return;
-      case Op::LayerNorm:
-      case Op::RmsNorm: norm(id); return;
-      case Op::Rope:
-      case Op::Attention: attention(id); return;
-      case Op::Swiglu: swiglu(id); return;
-      case Op::Add:
-        if (layout(node.inputs[0]) != layout(node.inputs[1]))
-          refusal_.refuse(id, "a sum of a value split by rows and one split by columns");
-        keep_layout(id);
-        return;
-      case Op::Scale:
-      case Op::Gelu:
-      case Op::Relu:
-      case Op::Cast: keep_layout(id); return;
-      case Op::Reshape: reshape(id); return;
-      case Op::Concat: concat(id); return;
-      case Op::CrossEntropy: loss(id); return;
-      default:
+      case Split::Linear: linear(id); return;
+      case Split::Embedding: embedding(id); return;
+      case Split::Rows: norm(id); return;
+      case Split::Heads: attention(id); return;
+      case Split::GateUp: gate_up(id); return;
+      case Split::Pointwise: pointwise(id); return;
+      case Split::Reshape: reshape(id); return;
+      case Split::Concat: concat(id); return;
+      case Split::Loss: loss(id); return;
+      case Split::Never:
         refusal_.refuse(
             id, "{} is not split; transformers of embedding, norms, linears, attention, gelu and swiglu are",
             op_name(node.op));
     }
+  }
+
+  void pointwise(int32_t id) {
+    const std::vector<Value>& inputs = old_.node(id).inputs;
+    if (inputs.size() > 1 && layout(inputs[0]) != layout(inputs[1]))
+      refusal_.refuse(id, "a sum of a value split by rows and one split by columns");
+    keep_layout(id);
   }
 
   void linear(int32_t id) {
@@ -174,10 +172,10 @@ class TensorAxisSplit {
     set({id, 0}, emit(node.op, {rewrite_.at(qkv)}, attrs, node.block), {Spread::Columns, heads});
   }
 
-  void swiglu(int32_t id) {
+  void gate_up(int32_t id) {
     const Layout in = layout(old_.node(id).inputs[0]);
     if (in.spread == Spread::Columns && in.sections.size() != 2)
-      refusal_.refuse(id, "swiglu needs gate and up side by side from one linear");
+      refusal_.refuse(id, "{} needs gate and up side by side from one linear", op_name(old_.node(id).op));
     keep_layout(id);
     if (in.spread == Spread::Columns) layouts_[{id, 0}].sections.pop_back();
   }

@@ -10,8 +10,8 @@
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
 #include "tandem/compile/compile_step.h"
-#include "tandem/compile/gradient_table.h"
 #include "tandem/compile/passes/sync_norm.h"
+#include "tandem/ir/op_table.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/session.h"
@@ -251,7 +251,7 @@ TEST(Gradients, EveryRuleIsUsedByACase) {
     // What ranks do together is checked where there are several (runtime/tensor_axis_numeric_test.cpp), and
     // batch norm over them above.
     if (is_collective(op) || op == Op::BatchNormApply) continue;
-    EXPECT_TRUE(gradient_rule(op) == nullptr || used.contains(op)) << op_name(op);
+    EXPECT_TRUE(op_info(op).gradient == nullptr || used.contains(op)) << op_name(op);
   }
 }
 

@@ -32,8 +32,8 @@ const std::byte* part_of(const void* data, int64_t part_bytes, int part) {
   return static_cast<const std::byte*>(data) + part_bytes * part;
 }
 
-// NCCL works in place where one buffer is exactly this rank's part of the other, which is all that ir/op.h
-// allows.
+// NCCL works in place where one buffer is exactly this rank's part of the other, which is all that
+// ir/ops/collective.cpp allows.
 void check_place(const void* part, int64_t part_bytes, const void* whole, int rank, int size) {
   const auto* begin = static_cast<const std::byte*>(part);
   const auto* all = static_cast<const std::byte*>(whole);

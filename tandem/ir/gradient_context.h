@@ -1,21 +1,36 @@
-// The gradient of every op: one table from Op to a function that appends backward nodes.
+// What a gradient rule of the op table works with. Rules run in reverse order of the forward nodes; each
+// takes the gradients that have reached its node's outputs and sends gradients on to its inputs.
 #pragma once
 
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "tandem/compile/passes/precision.h"
 #include "tandem/ir/graph.h"
 
 namespace tandem {
 
-// What a gradient rule may do. Rules run in reverse order of the forward nodes.
+// A table that is both embedding and head gets a second gradient state for the embedding where the two are to
+// be summed apart, as the ranks at both ends of a pipeline do: "grad:<name>" and "grad:<name>:embedding".
+inline constexpr std::string_view kEmbeddingPart = ":embedding";
+
+// How gradients of parameters are stored (those of f64 parameters are f64).
+struct GradientTypes {
+  DType block_matrices = DType::F32;
+  DType others = DType::F32;
+};
+
 class GradientContext {
  public:
-  GradientContext(Graph& graph, const PrecisionPolicy& precision, bool split_tied);
+  GradientContext(Graph& graph, GradientTypes types, bool split_tied);
 
   Graph& graph() { return graph_; }
+  const Node& node(int32_t id) const { return graph_.node(id); }
+  Value input(int32_t id, size_t i = 0) const { return graph_.node(id).inputs[i]; }
+  Value dy(int32_t id) const { return grad({id, 0}); }  // of its first output
+
   Value grad(Value value) const;          // the gradient that has reached a value, or invalid
   void add(Value value, Value gradient);  // sends a gradient on, summing where several arrive
   bool wants(Value value) const;          // false for inputs and for values no parameter leads to
@@ -25,22 +40,20 @@ class GradientContext {
   Value accumulator(Value param, Part part = Part::Whole);
   void set_accumulator(Value param, Value updated, Part part = Part::Whole);
   Part part_for_embedding(Value table) const;
-  Value emit(Op op, std::vector<Value> inputs,
-             Attrs attrs = {});  // in backward, in the block being differentiated
+  // Appends a node in backward, in the block being differentiated.
+  Value emit(Op op, std::vector<Value> inputs, Attrs attrs = {});
+
   void enter(int32_t block) { block_ = block; }
   void mark_reachable(Value value) { reachable_[value] = true; }
 
  private:
   Graph& graph_;
-  PrecisionPolicy precision_;
+  GradientTypes types_;
   int32_t block_ = kNoBlock;
   std::map<Value, Value> grads_;
   std::map<std::pair<Value, Part>, Value> accumulators_;
   std::map<Value, bool> reachable_;
   std::set<Value> split_tables_;  // tables whose embedding has a buffer of its own
 };
-
-using GradientRule = void (*)(GradientContext& context, int32_t node);
-GradientRule gradient_rule(Op op);  // null for ops that have none
 
 }  // namespace tandem

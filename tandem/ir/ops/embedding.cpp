@@ -1,0 +1,76 @@
+// Rows of a table by ids i32[B,T]. {first}, 0 by default: the table holds the ids from there on (a shard of
+// the vocabulary); an id outside it reads zeros and gets no gradient. Each row's sum is made first, then
+// added to the accumulator.
+#include "tandem/ir/ops/entry.h"
+
+namespace tandem::ops {
+namespace {
+
+Types embedding_types(const Operands& in) {
+  std::vector<int64_t> dims = in.shape(0).dims();
+  if (in.size() > 2) {
+    in.require(in.shape(2) == Shape({dims.back(), in.shape(1).last()}),
+               "positions {} do not match ids {} and table {}", in.show(2), in.show(0), in.show(1));
+  }
+  dims.push_back(in.shape(1).last());
+  return {{in[1].dtype, Shape(dims)}};
+}
+
+// Only the rows read.
+int64_t embedding_bytes(const Node& node, std::span<const TensorType> in) {
+  return in[0].bytes() + 2 * node.outputs[0].bytes();
+}
+
+void embedding_grad(Context& c, int32_t id) {
+  const std::vector<Value> in = c.node(id).inputs;
+  const Value dy = c.dy(id);
+  const Attrs attrs = c.node(id).attrs;
+  const Context::Part part = c.part_for_embedding(in[1]);
+  c.set_accumulator(in[1], c.emit(Op::EmbeddingGrad, {c.accumulator(in[1], part), in[0], dy}, attrs), part);
+  if (in.size() > 2) c.set_accumulator(in[2], c.emit(Op::PositionGrad, {c.accumulator(in[2]), dy}));
+}
+
+}  // namespace
+
+std::vector<OpInfo> embedding_ops() {
+  return {
+      {.op = Op::Embedding,
+       .name = "embedding",
+       .meaning = "y[B,T,d]: rows of table[V,d], plus pos[T,d]",
+       .kind = OpKind::Kernel,
+       .inputs = {"ids", "table", optional("pos")},
+       .outputs = {"y"},
+       .attrs = {optional(integer("first"))},
+       .infer = embedding_types,
+       .cost = {.flops = nothing, .bytes = embedding_bytes, .sent = nothing},
+       .remake = Remake::WithBlock,
+       .split = Split::Embedding,
+       .gradient = embedding_grad},
+      {.op = Op::EmbeddingGrad,
+       .name = "embedding_grad",
+       .meaning = "acc[V,d] += rows of dy by id",
+       .kind = OpKind::Kernel,
+       .inputs = {"acc", "ids", "dy"},
+       .outputs = {in_place("acc")},
+       .attrs = {optional(integer("first")), optional(integer("fresh"))},
+       .infer = like<0>,
+       .cost = moves_its_bytes,
+       .remake = Remake::Never,
+       .split = Split::Never,
+       .gradient = no_gradient},
+      {.op = Op::PositionGrad,
+       .name = "position_grad",
+       .meaning = "acc[T,d] += sum over the batch of dy[B,T,d]",
+       .kind = OpKind::Kernel,
+       .inputs = {"acc", "dy"},
+       .outputs = {in_place("acc")},
+       .attrs = {optional(integer("fresh"))},
+       .infer = like<0>,
+       .cost = moves_its_bytes,
+       .remake = Remake::Never,
+       .split = Split::Never,
+       .gradient = no_gradient},
+  };
+}
+
+}  // namespace tandem::ops

@@ -1,0 +1,106 @@
+// Losses. Targets are i32, -1 = ignored; scale is f32[1] = loss scale / tokens of the global batch; stats are
+// f64[2] = (sum of nll, correct). Backward begins with the gradient of a loss (compile/passes/differentiate).
+//
+// Where a vocabulary is split over ranks, each describes its columns, all parts are gathered (`size` of them,
+// rank by rank), and each goes on with its own columns. A part is f32 (largest logit, sum of exp(logit -
+// largest), the target's logit or -inf where it is not here, id of the largest).
+#include "tandem/ir/ops/entry.h"
+
+namespace tandem::ops {
+namespace {
+
+TensorType stats_type() { return {DType::F64, Shape({2})}; }
+
+void check_rows(const Operands& in) {
+  in.require(in.shape(0).rows() == in.shape(1).elems(), "{} rows of logits and {} targets",
+             in.shape(0).rows(), in.shape(1).elems());
+}
+
+Types loss_types(const Operands& in) {
+  check_rows(in);
+  return {stats_type()};
+}
+
+Types loss_grad_types(const Operands& in) {
+  check_rows(in);
+  return {in[0], stats_type()};
+}
+
+Types vocab_parts_types(const Operands& in) {
+  check_rows(in);
+  return {{DType::F32, Shape({in.shape(0).rows(), 4})}};
+}
+
+Types vocab_loss_types(const Operands& in) {
+  const int64_t targets = in.shape(1).elems();
+  in.require(in.shape(0) == Shape({in.attr("size") * targets, 4}), "{} is not {} parts for {} targets",
+             in.show(0), in.attr("size"), targets);
+  return {stats_type()};
+}
+
+Types add_stats_types(const Operands& in) {
+  in.require(in[0].dtype == DType::F64 && in[1].dtype == DType::F64, "{} and {} are not f64",
+             dtype_name(in[0].dtype), dtype_name(in[1].dtype));
+  in.require(in.shape(1).elems() <= in.shape(0).elems(), "{} does not hold {}", in.show(0), in.show(1));
+  return {in[0]};
+}
+
+// Of kProducts products as large as that of x and w.
+template <int64_t kProducts>
+int64_t linear_flops(const Node&, std::span<const TensorType> in) {
+  return kProducts * 2 * in[0].shape.rows() * in[1].shape.elems();
+}
+
+OpInfo loss_op(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
+               StatedList<OutputInfo> outputs, StatedList<AttrInfo> attrs, InferRule infer, CostRules cost,
+               Split split) {
+  return {.op = op,
+          .name = name,
+          .meaning = meaning,
+          .kind = OpKind::Kernel,
+          .inputs = std::move(inputs),
+          .outputs = std::move(outputs),
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .cost = cost,
+          .remake = Remake::WithBlock,
+          .split = split,
+          .gradient = no_gradient};
+}
+
+}  // namespace
+
+std::vector<OpInfo> loss_ops() {
+  return {
+      loss_op(Op::CrossEntropy, "cross_entropy", "stats of logits[N,V]", {"logits", "targets"}, {"stats"},
+              none, loss_types, moves_its_bytes, Split::Loss),
+      loss_op(Op::CrossEntropyGrad, "cross_entropy_grad", "overwrites the logits with their gradient; stats",
+              {"logits", "targets", "scale"}, {in_place("logits"), "stats"}, none, loss_grad_types,
+              moves_its_bytes, Split::Never),
+      loss_op(
+          Op::LinearCrossEntropy, "linear_cross_entropy", "cross_entropy of x w^T, `chunk` rows at a time",
+          {"x", "w", "targets"}, {"stats"}, {integer("chunk")},
+          [](const Operands&) { return Types{stats_type()}; }, multiplies(linear_flops<1>), Split::Never),
+      loss_op(
+          Op::LinearCrossEntropyGrad, "linear_cross_entropy_grad",
+          "dx, stats; acc_dw += gradient of w; `chunk` rows at a time",
+          {"x", "w", "targets", "scale", "acc_dw"}, {"dx", "stats", in_place("acc_dw")},
+          {integer("chunk"), optional(integer("fresh"))},
+          [](const Operands& in) {
+            return Types{in[0], stats_type(), in[4]};
+          },
+          multiplies(linear_flops<3>), Split::Never),
+      loss_op(Op::VocabParts, "vocab_parts", "parts f32[N,4] of logits[N,V] that begin with id `first`",
+              {"logits", "targets"}, {"parts"}, {integer("first")}, vocab_parts_types, moves_its_bytes,
+              Split::Never),
+      loss_op(Op::VocabLoss, "vocab_loss", "stats of parts[size*N,4]", {"parts", "targets"}, {"stats"},
+              {integer("size")}, vocab_loss_types, moves_its_bytes, Split::Never),
+      loss_op(Op::VocabLossGrad, "vocab_loss_grad", "overwrites the logits with their gradient; stats",
+              {"logits", "targets", "parts", "scale"}, {in_place("logits"), "stats"},
+              {integer("first"), integer("size")}, loss_grad_types, moves_its_bytes, Split::Never),
+      loss_op(Op::AddStats, "add_stats", "the first k of acc f64[n] += stats f64[k]", {"acc", "stats"},
+              {in_place("acc")}, none, add_stats_types, moves_its_bytes, Split::Never),
+  };
+}
+
+}  // namespace tandem::ops

@@ -1,0 +1,112 @@
+// Ops that make each element of their outputs from the same element, or pair of elements, of their inputs.
+#include "tandem/ir/ops/entry.h"
+
+namespace tandem::ops {
+namespace {
+
+Types like_both(const Operands& in) { return {in.same(0, 1)}; }
+
+void add_grad(Context& c, int32_t id) {
+  c.add(c.input(id, 0), c.dy(id));
+  c.add(c.input(id, 1), c.dy(id));
+}
+
+void scale_grad(Context& c, int32_t id) {
+  c.add(c.input(id), c.emit(Op::Scale, {c.dy(id)}, c.node(id).attrs));
+}
+
+// kGradient takes dy and x.
+template <Op kGradient>
+void grad_from_input(Context& c, int32_t id) {
+  c.add(c.input(id), c.emit(kGradient, {c.dy(id), c.input(id)}, c.node(id).attrs));
+}
+
+// kGradient takes dy and y.
+template <Op kGradient>
+void grad_from_output(Context& c, int32_t id) {
+  c.add(c.input(id), c.emit(kGradient, {c.dy(id), {id, 0}}, c.node(id).attrs));
+}
+
+// One or two operands of one type, and a result of that type that may take over the first one's bytes.
+OpInfo elementwise(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
+                   StatedList<AttrInfo> attrs, Remake remake, Split split, GradientRule gradient) {
+  const std::string_view first = (*inputs)[0].name;
+  const InferRule infer = (*inputs).size() == 1 ? like<0> : like_both;
+  return {.op = op,
+          .name = name,
+          .meaning = meaning,
+          .kind = OpKind::Kernel,
+          .inputs = std::move(inputs),
+          .outputs = {OutputInfo(first == "dy" ? "dx" : "y").over(first)},
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .cost = moves_its_bytes,
+          .remake = remake,
+          .split = split,
+          .gradient = gradient};
+}
+
+OpInfo forward(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
+               StatedList<AttrInfo> attrs, Remake remake, GradientRule gradient) {
+  return elementwise(op, name, meaning, std::move(inputs), std::move(attrs), remake, Split::Pointwise,
+                     gradient);
+}
+
+OpInfo backward(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
+                StatedList<AttrInfo> attrs) {
+  return elementwise(op, name, meaning, std::move(inputs), std::move(attrs), Remake::Never, Split::Never,
+                     no_gradient);
+}
+
+OpInfo swiglu() {
+  return {.op = Op::Swiglu,
+          .name = "swiglu",
+          .meaning = "y[N,F] = silu(gate) * up of gate_up[N,2F], gate first",
+          .kind = OpKind::Kernel,
+          .inputs = {"gate_up"},
+          .outputs = {"y"},
+          .attrs = none,
+          .infer = [](const Operands& in) { return Types{in.half(0)}; },
+          .cost = moves_its_bytes,
+          .remake = Remake::Cheap,
+          .split = Split::GateUp,
+          .gradient = grad_from_input<Op::SwigluGrad>};
+}
+
+OpInfo swiglu_grad() {
+  return {.op = Op::SwigluGrad,
+          .name = "swiglu_grad",
+          .meaning = "dgate_up; with {again: 1} also y of swiglu, bit for bit",
+          .kind = OpKind::Kernel,
+          .inputs = {"dy", "gate_up"},
+          .outputs = {OutputInfo("dgate_up").over("gate_up"), out_when("again", OutputInfo("y").over("dy"))},
+          .attrs = {optional(integer("again"))},
+          .infer =
+              [](const Operands& in) {
+                return in.is_set("again") ? Types{in[1], in[0]} : Types{in[1]};
+              },
+          .cost = moves_its_bytes,
+          .remake = Remake::Never,
+          .split = Split::Never,
+          .gradient = no_gradient};
+}
+
+}  // namespace
+
+std::vector<OpInfo> pointwise_ops() {
+  return {
+      forward(Op::Add, "add", "y = a + b", {"a", "b"}, none, Remake::WithBlock, add_grad),
+      forward(Op::Scale, "scale", "y = factor x", {"x"}, {real("factor")}, Remake::WithBlock, scale_grad),
+      forward(Op::Gelu, "gelu", "y = gelu(x), tanh form", {"x"}, none, Remake::Cheap,
+              grad_from_input<Op::GeluGrad>),
+      backward(Op::GeluGrad, "gelu_grad", "dx = dy gelu'(x)", {"dy", "x"}, none),
+      // Not cheap to make again: its gradient reads y, so x need not be kept.
+      forward(Op::Relu, "relu", "y = max(x, 0)", {"x"}, none, Remake::WithBlock,
+              grad_from_output<Op::ReluGrad>),
+      backward(Op::ReluGrad, "relu_grad", "dx = dy where y > 0, else 0", {"dy", "y"}, none),
+      swiglu(),
+      swiglu_grad(),
+  };
+}
+
+}  // namespace tandem::ops
