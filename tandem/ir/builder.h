@@ -63,6 +63,7 @@ class Builder {
   Value add(Value a, Value b) { return apply(Op::Add, {a, b}); }
   Value gelu(Value x) { return apply(Op::Gelu, {x}); }
   Value relu(Value x) { return apply(Op::Relu, {x}); }
+  Value softcap(Value x, double cap) { return apply(Op::Softcap, {x}, {{"cap", cap}}); }
   Value swiglu(Value gate_up) { return apply(Op::Swiglu, {gate_up}); }
   Value reshape(Value x, Shape shape);
   Value conv2d(Value x, int64_t out, int64_t kernel, int64_t stride, std::string_view name);

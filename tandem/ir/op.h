@@ -67,6 +67,8 @@ enum class Op : uint8_t {
   GeluGrad,
   Relu,
   ReluGrad,
+  Softcap,
+  SoftcapGrad,
   Swiglu,
   SwigluGrad,
 

@@ -104,6 +104,9 @@ std::vector<OpInfo> pointwise_ops() {
       forward(Op::Relu, "relu", "y = max(x, 0)", {"x"}, none, Remake::WithBlock,
               grad_from_output<Op::ReluGrad>),
       backward(Op::ReluGrad, "relu_grad", "dx = dy where y > 0, else 0", {"dy", "y"}, none),
+      forward(Op::Softcap, "softcap", "y = cap tanh(x / cap)", {"x"}, {real("cap")}, Remake::Cheap,
+              grad_from_input<Op::SoftcapGrad>),
+      backward(Op::SoftcapGrad, "softcap_grad", "dx = dy (1 - tanh(x / cap)^2)", {"dy", "x"}, {real("cap")}),
       swiglu(),
       swiglu_grad(),
   };

@@ -154,7 +154,7 @@ Graph other_ops_tokens() {
   const Value x = b.embedding(6, 8, false);
   const Value q = b.linear(x, 8, "q"), k = b.linear(x, 4, "k"), v = b.linear(x, 4, "v");
   const Value y = b.attention(q, k, v, 4, 2, /*causal=*/false);
-  b.cross_entropy(b.linear(b.gelu(y), 6, "head"));
+  b.cross_entropy(b.linear(b.gelu(b.softcap(y, 0.5)), 6, "head"));
   return b.take();
 }
 

@@ -9,6 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tandem/kernels/cpu/pointwise/pointwise.cpp"
 #include "hwy/foreach_target.h"
+#include "tandem/kernels/cpu/pointwise/exp-inl.h"
 #include "tandem/kernels/cpu/pointwise/gelu-inl.h"
 #include "tandem/kernels/cpu/pointwise/pointwise-inl.h"
 
@@ -82,6 +83,22 @@ void run_relu_grad(const KernelArgs& args, Stream& stream) {
   });
 }
 
+void run_softcap(const KernelArgs& args, Stream& stream) {
+  const float cap = static_cast<float>(args.attrs.real("cap"));
+  map_unary(args, stream, [cap](FloatTag d, FloatVec x) {
+    const FloatVec limit = hn::Set(d, cap);
+    return hn::Mul(limit, fast_tanh(d, hn::Div(x, limit)));
+  });
+}
+
+void run_softcap_grad(const KernelArgs& args, Stream& stream) {
+  const float cap = static_cast<float>(args.attrs.real("cap"));
+  map_binary(args, stream, [cap](FloatTag d, FloatVec dy, FloatVec x) {
+    const FloatVec t = fast_tanh(d, hn::Div(x, hn::Set(d, cap)));
+    return hn::Mul(dy, hn::NegMulAdd(t, t, hn::Set(d, 1.0f)));
+  });
+}
+
 void run_cast(const KernelArgs& args, Stream& stream) {
   cpu::with_storage(args.in[0].type.dtype, [&]<typename From>(From) {
     cpu::with_storage(args.out[0].type.dtype, [&]<typename To>(To) {
@@ -113,6 +130,8 @@ HWY_EXPORT(run_gelu);
 HWY_EXPORT(run_gelu_grad);
 HWY_EXPORT(run_relu);
 HWY_EXPORT(run_relu_grad);
+HWY_EXPORT(run_softcap);
+HWY_EXPORT(run_softcap_grad);
 HWY_EXPORT(run_cast);
 
 namespace cpu {
@@ -138,6 +157,10 @@ void gelu(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_gel
 void gelu_grad(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_gelu_grad)(args, stream); }
 void relu(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_relu)(args, stream); }
 void relu_grad(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_relu_grad)(args, stream); }
+void softcap(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_softcap)(args, stream); }
+void softcap_grad(const KernelArgs& args, Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(run_softcap_grad)(args, stream);
+}
 void cast(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_cast)(args, stream); }
 
 }  // namespace
@@ -149,6 +172,8 @@ void add_pointwise_kernels(KernelRegistry& registry) {
   registry.add({"cpu.gelu_grad", Op::GeluGrad, supports_binary, nullptr, gelu_grad});
   registry.add({"cpu.relu", Op::Relu, supports_unary, nullptr, relu});
   registry.add({"cpu.relu_grad", Op::ReluGrad, supports_binary, nullptr, relu_grad});
+  registry.add({"cpu.softcap", Op::Softcap, supports_unary, nullptr, softcap});
+  registry.add({"cpu.softcap_grad", Op::SoftcapGrad, supports_binary, nullptr, softcap_grad});
   registry.add({"cpu.cast", Op::Cast, supports_cast, nullptr, cast});
   add_swiglu_kernels(registry);
   add_shape_kernels(registry);

@@ -7,13 +7,13 @@ Call unary(Op op, DType storage, int64_t rows, int64_t width, Attrs attrs = {}, 
   const TensorType type{storage, {rows, width}};
   return {op, {random_tensor(storage, type.shape, 1, 3)}, {type}, {shares}, std::move(attrs)};
 }
-Call binary(Op op, DType storage, int64_t rows, int64_t width, int shares = -1) {
+Call binary(Op op, DType storage, int64_t rows, int64_t width, int shares = -1, Attrs attrs = {}) {
   const TensorType type{storage, {rows, width}};
   return {op,
           {random_tensor(storage, type.shape, 1, 3), random_tensor(storage, type.shape, 2, 3)},
           {type},
           {shares},
-          {}};
+          std::move(attrs)};
 }
 
 TEST(Pointwise, MatchesReferenceOverRaggedShapes) {
@@ -24,18 +24,22 @@ TEST(Pointwise, MatchesReferenceOverRaggedShapes) {
     expect_matches_reference(binary(Op::GeluGrad, storage, rows, width));
     expect_matches_reference(unary(Op::Relu, storage, rows, width));
     expect_matches_reference(binary(Op::ReluGrad, storage, rows, width));
+    expect_matches_reference(unary(Op::Softcap, storage, rows, width, {{"cap", 2.5}}));
+    expect_matches_reference(binary(Op::SoftcapGrad, storage, rows, width, -1, {{"cap", 2.5}}));
   });
 }
 
 TEST(Pointwise, GivesTheSameBitsInPlace) {
   for (const DType storage : kStorage) {
-    for (const Op op : {Op::Scale, Op::Gelu, Op::Relu}) {
-      const Attrs attrs{{"factor", 0.3}};
+    for (const Op op : {Op::Scale, Op::Gelu, Op::Relu, Op::Softcap}) {
+      const Attrs attrs{{"factor", 0.3}, {"cap", 2.5}};
       EXPECT_EQ(run_fast(unary(op, storage, 30, 1001, attrs, 0)),
                 run_fast(unary(op, storage, 30, 1001, attrs)));
     }
-    for (const Op op : {Op::Add, Op::GeluGrad, Op::ReluGrad}) {
-      EXPECT_EQ(run_fast(binary(op, storage, 30, 1001, 0)), run_fast(binary(op, storage, 30, 1001)));
+    for (const Op op : {Op::Add, Op::GeluGrad, Op::ReluGrad, Op::SoftcapGrad}) {
+      const Attrs attrs{{"cap", 2.5}};
+      EXPECT_EQ(run_fast(binary(op, storage, 30, 1001, 0, attrs)),
+                run_fast(binary(op, storage, 30, 1001, -1, attrs)));
     }
   }
 }
@@ -69,6 +73,21 @@ TEST(Pointwise, KeepsNanAndInfinity) {
         EXPECT_TRUE(std::isnan(y[0].at(3))) << op_name(op) << " " << dtype_name(storage);
         EXPECT_EQ(y[0].at(39), INFINITY) << op_name(op) << " " << dtype_name(storage);
       }
+    }
+  });
+}
+
+TEST(Softcap, EndsAtItsCapAndKeepsNan) {
+  for_each_target([] {
+    for (const DType storage : kStorage) {
+      Call call = unary(Op::Softcap, storage, 1, 40, {{"cap", 30.0}});
+      ref::set(call.in[0].arg(), 3, NAN);
+      ref::set(call.in[0].arg(), 4, -INFINITY);
+      ref::set(call.in[0].arg(), 39, 60000);
+      const auto y = run_fast(call);
+      EXPECT_TRUE(std::isnan(y[0].at(3))) << dtype_name(storage);
+      EXPECT_EQ(y[0].at(4), -30) << dtype_name(storage);
+      EXPECT_EQ(y[0].at(39), 30) << dtype_name(storage);
     }
   });
 }

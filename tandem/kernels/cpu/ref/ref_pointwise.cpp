@@ -39,6 +39,16 @@ void run_relu_grad(const KernelArgs& args, Stream&) {
   map2(args, [](double dy, double y) { return y > 0 ? dy : 0; });
 }
 
+void run_softcap(const KernelArgs& args, Stream&) {
+  const double cap = args.attrs.real("cap");
+  map(args, [cap](double x) { return cap * std::tanh(x / cap); });
+}
+
+void run_softcap_grad(const KernelArgs& args, Stream&) {
+  const double cap = args.attrs.real("cap");
+  map2(args, [cap](double dy, double x) { return dy * (1 - std::pow(std::tanh(x / cap), 2)); });
+}
+
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 void run_swiglu(const KernelArgs& args, Stream&) {
@@ -74,6 +84,8 @@ void add_pointwise(KernelRegistry& registry) {
   add(registry, Op::GeluGrad, run_gelu_grad);
   add(registry, Op::Relu, run_relu);
   add(registry, Op::ReluGrad, run_relu_grad);
+  add(registry, Op::Softcap, run_softcap);
+  add(registry, Op::SoftcapGrad, run_softcap_grad);
   add(registry, Op::Swiglu, run_swiglu);
   add(registry, Op::SwigluGrad, run_swiglu_grad);
 }

@@ -42,6 +42,18 @@ TEST(RefReluGrad, PassesWhereTheOutputIsPositive) {
             (Values{0, 6, 7}));
 }
 
+TEST(RefSoftcap, BendsTowardsItsCap) {
+  KernelRun run(Op::Softcap, {{"cap", 2.0}});
+  run.in({4}, {2, -1, 0, 1000}).out({4}).run_reference();
+  expect_near(run.result(0), {1.5231883119, -0.9242343145, 0, 2}, 1e-9);
+}
+
+TEST(RefSoftcapGrad, MultipliesByTheSlope) {
+  KernelRun run(Op::SoftcapGrad, {{"cap", 2.0}});
+  run.in({3}, {3, 1, 5}).in({3}, {2, -1, 0}).out({3}).run_reference();
+  expect_near(run.result(0), {3 * 0.4199743416, 0.7864477330, 5}, 1e-9);
+}
+
 TEST(RefSwiglu, GatesTheSecondHalf) {
   KernelRun run(Op::Swiglu);
   run.in({2, 4}, {1, 0, 2, 9, 0, 1, 7, -1}).out({2, 2}).run_reference();

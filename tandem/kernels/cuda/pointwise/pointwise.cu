@@ -176,6 +176,19 @@ struct WherePositive {
   __device__ float operator()(float dy, float y) const { return y > 0 ? dy : 0; }
 };
 
+struct Softcapped {
+  float cap;
+  __device__ float operator()(float x) const { return cap * tanhf(x / cap); }
+};
+
+struct TimesSoftcapSlope {
+  float cap;
+  __device__ float operator()(float dy, float x) const {
+    const float t = tanhf(x / cap);
+    return dy * fmaf(-t, t, 1.0f);
+  }
+};
+
 void run_add(const KernelArgs& args, Stream& stream) {
   for_float(args.out[0].type.dtype, [&]<typename T>(T*) { launch_binary<T>(args, stream, Sum()); });
 }
@@ -196,6 +209,14 @@ void run_relu(const KernelArgs& args, Stream& stream) {
 void run_relu_grad(const KernelArgs& args, Stream& stream) {
   for_storage(args.out[0].type.dtype,
               [&]<typename T>(T*) { launch_binary<T>(args, stream, WherePositive()); });
+}
+void run_softcap(const KernelArgs& args, Stream& stream) {
+  const Softcapped fn{static_cast<float>(args.attrs.real("cap"))};
+  for_storage(args.out[0].type.dtype, [&]<typename T>(T*) { launch_unary<T, T>(args, stream, fn); });
+}
+void run_softcap_grad(const KernelArgs& args, Stream& stream) {
+  const TimesSoftcapSlope fn{static_cast<float>(args.attrs.real("cap"))};
+  for_storage(args.out[0].type.dtype, [&]<typename T>(T*) { launch_binary<T>(args, stream, fn); });
 }
 void run_cast(const KernelArgs& args, Stream& stream) {
   for_float(args.out[0].type.dtype, [&]<typename To>(To*) {
@@ -236,6 +257,8 @@ void add_pointwise_kernels(KernelRegistry& registry) {
   registry.add({"cuda.gelu_grad", Op::GeluGrad, supports_binary, nullptr, run_gelu_grad});
   registry.add({"cuda.relu", Op::Relu, supports_unary, nullptr, run_relu});
   registry.add({"cuda.relu_grad", Op::ReluGrad, supports_binary, nullptr, run_relu_grad});
+  registry.add({"cuda.softcap", Op::Softcap, supports_unary, nullptr, run_softcap});
+  registry.add({"cuda.softcap_grad", Op::SoftcapGrad, supports_binary, nullptr, run_softcap_grad});
   registry.add({"cuda.cast", Op::Cast, supports_cast, nullptr, run_cast});
   add_swiglu_kernels(registry);
   add_shape_kernels(registry);

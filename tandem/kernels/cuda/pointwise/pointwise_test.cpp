@@ -11,7 +11,7 @@ constexpr DType kAllTypes[] = {DType::F32, DType::BF16, DType::F16, DType::F64, 
 
 Call unary(Op op, DType dtype, Shape shape, int shares = -1) {
   const TensorType type{dtype, std::move(shape)};
-  return {op, {random_tensor(dtype, type.shape, 1, 3)}, {type}, {shares}, {{"factor", 0.3}}};
+  return {op, {random_tensor(dtype, type.shape, 1, 3)}, {type}, {shares}, {{"factor", 0.3}, {"cap", 2.5}}};
 }
 Call binary(Op op, DType dtype, Shape shape, int shares = -1) {
   const TensorType type{dtype, std::move(shape)};
@@ -19,7 +19,7 @@ Call binary(Op op, DType dtype, Shape shape, int shares = -1) {
           {random_tensor(dtype, type.shape, 1, 3), random_tensor(dtype, type.shape, 2, 3)},
           {type},
           {shares},
-          {}};
+          {{"cap", 2.5}}};
 }
 
 // Around the 16 bytes of a group, around a block, and several blocks with a ragged end.
@@ -30,9 +30,10 @@ TEST(Pointwise, MatchesReferenceOverRaggedLengths) {
   for (const DType storage : kStorage) {
     for (const int64_t elems : kLengths) {
       SCOPED_TRACE(fmt::format("{} [{}]", dtype_name(storage), elems));
-      for (const Op op : {Op::Add, Op::GeluGrad, Op::ReluGrad})
+      for (const Op op : {Op::Add, Op::GeluGrad, Op::ReluGrad, Op::SoftcapGrad})
         expect_as_reference(binary(op, storage, {elems}));
-      for (const Op op : {Op::Scale, Op::Gelu, Op::Relu}) expect_as_reference(unary(op, storage, {elems}));
+      for (const Op op : {Op::Scale, Op::Gelu, Op::Relu, Op::Softcap})
+        expect_as_reference(unary(op, storage, {elems}));
       if (HasFatalFailure()) return;
     }
   }
@@ -49,10 +50,10 @@ TEST(Pointwise, AddsAndScalesDoublesAsDoubles) {
 TEST(Pointwise, GivesTheSameBitsInPlace) {
   TANDEM_NEEDS_GPU();
   for (const DType storage : kStorage) {
-    for (const Op op : {Op::Scale, Op::Gelu, Op::Relu}) {
+    for (const Op op : {Op::Scale, Op::Gelu, Op::Relu, Op::Softcap}) {
       EXPECT_EQ(run_on_gpu(unary(op, storage, {30, 1001}, 0)), run_on_gpu(unary(op, storage, {30, 1001})));
     }
-    for (const Op op : {Op::Add, Op::GeluGrad, Op::ReluGrad}) {
+    for (const Op op : {Op::Add, Op::GeluGrad, Op::ReluGrad, Op::SoftcapGrad}) {
       EXPECT_EQ(run_on_gpu(binary(op, storage, {30, 1001}, 0)), run_on_gpu(binary(op, storage, {30, 1001})));
     }
   }
