@@ -105,7 +105,7 @@ TEST(MemoryPlan, KeepsApartWhatLivesTogetherInRealModels) {
 // A tied table, and gradients that the pass overwrites.
 Graph with_fresh_gradients() {
   Graph graph = differentiate(build_model(gpt2_config(6), 4));
-  graph = overwrite_gradients(std::move(graph));
+  graph = overwrite_gradients(graph);
   EXPECT_TRUE(overwrites_gradients(graph));
   return graph;
 }

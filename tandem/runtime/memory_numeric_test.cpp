@@ -7,6 +7,7 @@
 #include "tandem/base/digest.h"
 #include "tandem/base/rng.h"
 #include "tandem/compile/pass_list.h"
+#include "tandem/ir/text.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/train_step_test.h"
@@ -53,10 +54,11 @@ std::vector<int32_t> some_ids(uint64_t seed, const ModelConfig& model) {
   return ids;
 }
 
-Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& saving) {
+// `model` says what ids the graph takes.
+Outcome train(const Graph& forward, const ModelConfig& model, DType storage, RecomputeKind kind,
+              const Saving& saving) {
   const KernelRegistry registry = cpu::reference_kernels();
   ThreadPool pool(2);
-  const ModelConfig model = small(family);
   CompileOptions options;
   options.precision = {.storage = storage};
   options.recompute = {kind, 2};
@@ -69,7 +71,7 @@ Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& sa
   options.overwrite_gradients = saving.overwrite_gradients;
   options.without = saving.without;
   options.choose = choose_from(registry, pool.num_threads());
-  Session session(compile_step(build_model(model, kBatch), options), registry, pool);
+  Session session(compile_step(forward, options), registry, pool);
   session.initialize(5);
   const Executable &pass = session.step().pass, &eval = session.step().eval;
   const auto tokens = some_ids(7, model), targets = some_ids(8, model);  // of evaluation
@@ -96,6 +98,11 @@ Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& sa
   return run;
 }
 
+Outcome train(Family family, DType storage, RecomputeKind kind, const Saving& saving) {
+  const ModelConfig model = small(family);
+  return train(build_model(model, kBatch), model, storage, kind, saving);
+}
+
 class MemoryNumericTest : public testing::TestWithParam<std::tuple<Family, DType, RecomputeKind>> {
  protected:
   Outcome train(const Saving& saving) const {
@@ -119,6 +126,33 @@ INSTANTIATE_TEST_SUITE_P(Models, MemoryNumericTest,
                                           testing::Values(DType::F32, DType::BF16),
                                           testing::Values(RecomputeKind::None, RecomputeKind::Selective,
                                                           RecomputeKind::Every, RecomputeKind::Full)));
+
+// Two norms with one gain and a bias each: the second gradient op has a sum to add to and a bias to begin.
+TEST(GradientsAmongTheActivations, GiveTheSameBitsWhereAnOpCannotOverwrite) {
+  const Graph forward = parse_graph(R"(%0 = input "tokens" : i32[3,12]
+%1 = input "targets" : i32[3,12]
+%2 = param "embed.weight" {init="normal:0.02"} : f32[40,16]
+%3 = embedding(%0, %2) : f32[3,12,16]
+%4 = param "gain" {init="ones"} : f32[16]
+%5 = param "first.bias" {init="zeros"} : f32[16]
+%6, %7, %8 = layer_norm(%3, %4, %5) {eps=1e-05} : f32[3,12,16], f32[36], f32[36]
+%9 = param "second.bias" {init="zeros"} : f32[16]
+%10, %11, %12 = layer_norm(%6, %4, %9) {eps=1e-05} : f32[3,12,16], f32[36], f32[36]
+%13 = param "head.weight" {init="normal:0.02"} : f32[40,16]
+%14 = matmul(%10, %13) {trans_a=0, trans_b=1} : f32[3,12,40]
+%15 = cross_entropy(%14, %1) : f64[2]
+output "logits" %14
+output "stats" %15
+)");
+  const ModelConfig model = small(Family::Gpt2);
+  const auto outcome = [&](bool overwrite) {
+    return train(forward, model, DType::F32, RecomputeKind::None, {.overwrite_gradients = overwrite});
+  };
+  const Outcome plain = outcome(false), saving = outcome(true);
+  EXPECT_EQ(saving.figures, plain.figures);
+  EXPECT_EQ(saving.state, plain.state);
+  EXPECT_EQ(saving.sizes[static_cast<size_t>(Arena::Gradients)], 0);
+}
 
 // Not a saving: another op makes a bias's gradient, and sums in another order.
 TEST(SumsInAttentionsGradient, AreTheBiasGradient) {

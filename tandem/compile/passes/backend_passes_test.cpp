@@ -36,7 +36,7 @@ Graph residual_model() {
 
 TEST(OverwriteGradients, MarksTheFirstOpOfEveryGradient) {
   Graph graph = differentiate(residual_model());
-  graph = overwrite_gradients(std::move(graph));
+  graph = overwrite_gradients(graph);
   ASSERT_TRUE(overwrites_gradients(graph));
   verify(graph, "overwrite_gradients");
   for (const Node& node : graph.nodes()) {
@@ -56,7 +56,7 @@ TEST(OverwriteGradients, LeavesTheSecondOpOfATiedTableAlone) {
 %5 = cross_entropy(%4, %1) : f64[2]
 output "stats" %5
 )"));
-  graph = overwrite_gradients(std::move(graph));
+  graph = overwrite_gradients(graph);
   ASSERT_TRUE(overwrites_gradients(graph));
   for (const Node& node : graph.nodes()) {
     if (node.op == Op::MatmulAcc || node.op == Op::EmbeddingGrad) {
@@ -65,16 +65,23 @@ output "stats" %5
   }
 }
 
-TEST(OverwriteGradients, ChangesNothingWhereAGradientCannotBeOverwritten) {
-  Graph graph = parse_graph(R"(%0 = input "x" : f32[1,4,4,2]
+TEST(OverwriteGradients, ClearsAGradientWhoseFirstOpCannotOverwrite) {
+  const Graph graph = overwrite_gradients(parse_graph(R"(%0 = input "x" : f32[1,4,4,2]
 %1 = input "dy" : f32[1,4,4,3]
 %2 = state "grad:w" {category="gradients", init="zeros"} backward : f32[3,3,3,2]
 %3 = conv2d_grad_weight(%2, %0, %1) {pad=1, stride=1} backward : f32[3,3,3,2]
+%4 = state "grad:b" {category="gradients", init="zeros"} backward : f32[3]
+%5 = bias_grad(%4, %1) backward : f32[3]
+)"));
+  verify(graph, "overwrite_gradients");
+  EXPECT_EQ(print(graph), R"(%0 = input "x" : f32[1,4,4,2]
+%1 = input "dy" : f32[1,4,4,3]
+%2 = state "grad:w" {category="gradients", init="zeros", transient=1} backward : f32[3,3,3,2]
+%3 = zeros(%2) {dtype="f32", shape="3,3,3,2"} backward : f32[3,3,3,2]
+%4 = conv2d_grad_weight(%3, %0, %1) {pad=1, stride=1} backward : f32[3,3,3,2]
+%5 = state "grad:b" {category="gradients", init="zeros", transient=1} backward : f32[3]
+%6 = bias_grad(%5, %1) {fresh=1} backward : f32[3]
 )");
-  const std::string before = print(graph);
-  graph = overwrite_gradients(std::move(graph));
-  EXPECT_FALSE(overwrites_gradients(graph));
-  EXPECT_EQ(print(graph), before);
 }
 
 TEST(FuseBiasSums, GoIntoTheNormOfTheirOwnBlockOrTheWeightsGradient) {
@@ -114,7 +121,7 @@ TEST(FuseBiasSums, GoIntoAttentionsGradientWhereItCanSum) {
             : static_cast<bool (*)(const TensorType&, const Attrs&)>(nullptr);
     Graph graph = differentiate(build_model(tiny_gpt2(2), 2));
     if (fresh) {
-      graph = overwrite_gradients(std::move(graph));
+      graph = overwrite_gradients(graph);
       EXPECT_TRUE(overwrites_gradients(graph));
     }
     graph = fuse(graph, options);

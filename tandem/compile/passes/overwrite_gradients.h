@@ -2,7 +2,8 @@
 // not read it, the optimizer need not clear it, and nobody needs it from one step to the next: it can lie
 // where activations lay.
 //
-// Changes: the first op that adds to each gradient gets {fresh: 1}, and the gradient itself {transient: 1}.
+// Changes: the first op that adds to each gradient gets {fresh: 1}, or, where it cannot overwrite, a zeros
+//   before it; the gradient itself gets {transient: 1}.
 // Keeps: values, as every gradient is zero before the pass.
 // Kernels must honour both, and the update's {keep: 1}.
 #pragma once
@@ -17,8 +18,7 @@ inline constexpr PassInfo kOverwriteGradientsPass = {.name = "overwrite_gradient
                                                      .needs_after = {"update"},
                                                      .optional = true};
 
-// The graph as it is where some gradient's first op cannot overwrite it.
-Graph overwrite_gradients(Graph graph);
+Graph overwrite_gradients(const Graph& graph);
 
 bool overwrites_gradients(const Graph& graph);
 

@@ -26,7 +26,7 @@ Graph trained(Family family, int64_t layers) {
   config.context = 64;
   config.vocab = 64;
   Graph graph = differentiate(build_model(config, 4));
-  graph = overwrite_gradients(std::move(graph));
+  graph = overwrite_gradients(graph);
   EXPECT_TRUE(overwrites_gradients(graph));
   return graph;
 }
