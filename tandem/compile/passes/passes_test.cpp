@@ -65,6 +65,33 @@ output "stats" %7
 )");
 }
 
+TEST(Differentiate, GivesAPointwiseOpsAttributesToItsGradient) {
+  const Graph graph = differentiate(parse_graph(R"(%0 = input "x" : f32[6,4]
+%1 = input "targets" : i32[6]
+%2 = param "w" {init="normal:0.02"} : f32[3,4]
+%3 = matmul(%0, %2) {trans_a=0, trans_b=1} : f32[6,3]
+%4 = softcap(%3) {cap=30.0} : f32[6,3]
+%5 = cross_entropy(%4, %1) : f64[2]
+)"));
+  const std::string text = print(graph);
+  EXPECT_NE(text.find("%8 = softcap_grad(%6, %3) {cap=30.0} backward : f32[6,3]\n"), std::string::npos)
+      << text;
+}
+
+TEST(Recompute, MakesAPointwiseOpAgainWhereItIsCheap) {
+  Builder b = Builder::for_tokens(2, 8);
+  Value x = b.embedding(16, 8, false);
+  {
+    const auto block = b.block(0);
+    x = b.add(x, b.linear(b.softcap(b.linear(x, 32, "up"), 5.0), 8, "down"));
+  }
+  b.cross_entropy(b.linear(x, 16, "head", {.bias = false}));
+  const Graph graph = recompute(differentiate(b.take()), {RecomputeKind::Selective, 0});
+  verify(graph, "recompute");
+  EXPECT_EQ(count(graph, Op::Softcap, Phase::Forward), 1);
+  EXPECT_EQ(count(graph, Op::Softcap, Phase::Recompute), 1);
+}
+
 TEST(Differentiate, AddsBothContributionsOfATiedWeightToOneBuffer) {
   Builder b = Builder::for_tokens(2, 4);
   const Value x = b.embedding(8, 4, false);

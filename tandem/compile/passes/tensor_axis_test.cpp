@@ -52,6 +52,16 @@ std::string refusal(const Graph& model, int size) {
   return "";
 }
 
+TEST(TensorAxis, TakesAPointwiseOpAsItsOperandIsSplit) {
+  Builder b = Builder::for_tokens(1, 4);
+  Value x = b.embedding(6, 2, false);
+  const Value up = b.softcap(b.linear(x, 8, "up", {.dims = "ffn,width"}), 5.0);
+  x = b.add(x, b.linear(up, 2, "down", {.dims = "width,ffn"}));
+  b.cross_entropy(b.matmul(x, b.param_named("embed.weight"), true));
+  const std::string text = print(shard_tensor(b.take(), place(2, 0)));
+  EXPECT_NE(text.find("%11 = softcap(%10) {cap=5.0} : f32[1,4,4]"), std::string::npos) << text;
+}
+
 // A block of half a transformer: positions, a norm, a linear out of the residual stream and one back into it.
 Graph half_block() {
   Builder b = Builder::for_tokens(1, 4);
