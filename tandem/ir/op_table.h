@@ -35,9 +35,9 @@ class Stated {
   T value_;
 };
 
-// A list that has no default, not even an empty one: that is written as `none`.
+// A list that has no default, not even an empty one: that is written as `kNone`.
 struct None {};
-inline constexpr None none;
+inline constexpr None kNone;
 template <typename T>
 class StatedList {
  public:

@@ -52,7 +52,7 @@ std::vector<OpInfo> attention_ops() {
        .outputs = {in_place("qkv")},
        .attrs = {integer("heads"), integer("kv_heads"), real("theta")},
        .infer = like<0>,
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::WithBlock,
        .split = Split::Heads,
        .gradient = rope_grad},
@@ -64,10 +64,10 @@ std::vector<OpInfo> attention_ops() {
        .outputs = {in_place("dqkv")},
        .attrs = {integer("heads"), integer("kv_heads"), real("theta")},
        .infer = like<0>,
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       {.op = Op::Attention,
        .name = "attention",
        .meaning = "out[B,T,heads*head_dim]; lse[B,heads,T], the logarithm of each row's sum of exponentials",
@@ -96,7 +96,7 @@ std::vector<OpInfo> attention_ops() {
            [](const Node& node, std::span<const TensorType> in) { return score_flops(node, in[1], 5); }),
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
   };
 }
 

@@ -104,11 +104,11 @@ std::vector<OpInfo> collective_ops() {
           {text("axis"), integer("size"), integer("accumulate"), optional(text("dtype"))},
           reduce_scatter_types, reduce_scatter_sent, Remake::WithBlock, reduce_scatter_grad),
       collective(Op::AllReduce, "all_reduce", "the sum of all ranks' x", {"x"}, {in_place("x")},
-                 {text("axis"), integer("size")}, like<0>, all_reduce_sent, Remake::WithBlock, no_gradient),
+                 {text("axis"), integer("size")}, like<0>, all_reduce_sent, Remake::WithBlock, kNoGradient),
       collective(Op::Send, "send", "x, unchanged; peer: place on the axis", {"x"}, {in_place("x")},
-                 {text("axis"), integer("peer")}, like<0>, send_sent, Remake::Never, no_gradient),
+                 {text("axis"), integer("peer")}, like<0>, send_sent, Remake::Never, kNoGradient),
       collective(
-          Op::Recv, "recv", "y: what the peer sends", none, {"y"},
+          Op::Recv, "recv", "y: what the peer sends", kNone, {"y"},
           {text("axis"), integer("peer"), text("dtype"), text("shape")},
           [](const Operands& in) {
             return Types{{in.dtype_attr(), in.shape_attr()}};
@@ -122,10 +122,10 @@ std::vector<OpInfo> collective_ops() {
        .outputs = {OutputInfo("y").into("dst")},
        .attrs = {text("to")},
        .infer = copy_types,
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::WithBlock,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
   };
 }
 

@@ -54,10 +54,10 @@ std::vector<OpInfo> embedding_ops() {
        .outputs = {in_place("acc")},
        .attrs = {optional(integer("first")), optional(integer("fresh"))},
        .infer = like<0>,
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       {.op = Op::PositionGrad,
        .name = "position_grad",
        .meaning = "acc[T,d] += sum over the batch of dy[B,T,d]",
@@ -66,10 +66,10 @@ std::vector<OpInfo> embedding_ops() {
        .outputs = {in_place("acc")},
        .attrs = {optional(integer("fresh"))},
        .infer = like<0>,
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
   };
 }
 

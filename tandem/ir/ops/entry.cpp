@@ -20,7 +20,7 @@ OpInfo unsplit(Op op, std::string_view name, std::string_view meaning, StatedLis
           .outputs = std::move(outputs),
           .attrs = std::move(attrs),
           .infer = infer,
-          .cost = moves_its_bytes,
+          .cost = kMovesItsBytes,
           .remake = remake,
           .split = Split::Never,
           .gradient = gradient};

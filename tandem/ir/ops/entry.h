@@ -56,8 +56,8 @@ Types like(const Operands& in) {
 inline int64_t nothing(const Node&, std::span<const TensorType>) { return 0; }
 int64_t all_bytes(const Node& node, std::span<const TensorType> in);  // of its inputs and outputs
 
-inline constexpr CostRules costs_nothing = {.flops = nothing, .bytes = nothing, .sent = nothing};
-inline constexpr CostRules moves_its_bytes = {.flops = nothing, .bytes = all_bytes, .sent = nothing};
+inline constexpr CostRules kCostsNothing = {.flops = nothing, .bytes = nothing, .sent = nothing};
+inline constexpr CostRules kMovesItsBytes = {.flops = nothing, .bytes = all_bytes, .sent = nothing};
 constexpr CostRules multiplies(CountRule flops) {
   return {.flops = flops, .bytes = all_bytes, .sent = nothing};
 }
@@ -71,7 +71,7 @@ inline int64_t product_flops(const TensorType& a, const TensorType& y, bool tran
 }
 
 // --- gradient -------------------------------------------------------------------------------------------
-inline constexpr GradientRule no_gradient = nullptr;
+inline constexpr GradientRule kNoGradient = nullptr;
 
 // --- whole entries --------------------------------------------------------------------------------------
 // Of an op with kernels that does no products, and that no model may use that is split over the tensor axis.

@@ -48,10 +48,10 @@ OpInfo quantizing(Op op, std::string_view name, std::string_view meaning, Stated
           .outputs = {out_when("rows", "q"), out_when("columns", "qt"), in_place("need")},
           .attrs = {integer("slot"), text("dtype"), integer("rows"), integer("columns")},
           .infer = infer,
-          .cost = moves_its_bytes,
+          .cost = kMovesItsBytes,
           .remake = Remake::WithBlock,
           .split = Split::Never,
-          .gradient = no_gradient};
+          .gradient = kNoGradient};
 }
 
 }  // namespace
@@ -69,25 +69,25 @@ std::vector<OpInfo> fp8_ops() {
            [](const Operands& in) {
              return Types{{DType::F32, Shape({in.shape(0).elems(), 4})}};
            },
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::WithBlock,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       {.op = Op::Fp8WeightScales,
        .name = "fp8_weight_scales",
        .meaning = "scale[n,4]: the power of two at or above the largest |w| / 448 of each",
        .kind = OpKind::Kernel,
        .inputs = {each("w")},
        .outputs = {"scale"},
-       .attrs = none,
+       .attrs = kNone,
        .infer =
            [](const Operands& in) {
              return Types{{DType::F32, Shape({static_cast<int64_t>(in.size()), 4})}};
            },
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::WithBlock,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       quantizing(Op::Fp8Quantize, "fp8_quantize", "q[N,K] = x / scale, qt[K,N] its transpose",
                  {"x", "scale", optional("need")},
                  [](const Operands& in) { return quantized(in, in.shape(0), 2); }),
@@ -107,7 +107,7 @@ std::vector<OpInfo> fp8_ops() {
        .cost = multiplies(fp8_flops<0>),
        .remake = Remake::WithBlock,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       {.op = Op::Fp8MatmulAcc,
        .name = "fp8_matmul_acc",
        .meaning = "acc += a[M,K] b[N,K]^T",
@@ -119,22 +119,22 @@ std::vector<OpInfo> fp8_ops() {
        .cost = multiplies(fp8_flops<1>),
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       {.op = Op::Fp8Ranges,
        .name = "fp8_ranges",
        .meaning = "range = max(need, 7/8 range); need = 0",
        .kind = OpKind::Kernel,
        .inputs = {"range", "need"},
        .outputs = {in_place("range"), in_place("need")},
-       .attrs = none,
+       .attrs = kNone,
        .infer =
            [](const Operands& in) {
              return Types{in[0], in.same(0, 1)};
            },
-       .cost = moves_its_bytes,
+       .cost = kMovesItsBytes,
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
   };
 }
 

@@ -86,7 +86,7 @@ std::vector<OpInfo> image_ops() {
            [](const Node&, std::span<const TensorType> in) { return conv_flops(in[0].shape, in[1].shape); }),
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       {.op = Op::Conv2dGradWeight,
        .name = "conv2d_grad_weight",
        .meaning = "acc += gradient of w",
@@ -99,7 +99,7 @@ std::vector<OpInfo> image_ops() {
            [](const Node&, std::span<const TensorType> in) { return conv_flops(in[2].shape, in[0].shape); }),
        .remake = Remake::Never,
        .split = Split::Never,
-       .gradient = no_gradient},
+       .gradient = kNoGradient},
       unsplit(Op::MaxPool2d, "max_pool2d", "y; argmax i32, the index inside the image", {"x"},
               {"y", "argmax"}, {integer("size"), integer("stride"), integer("pad")}, max_pool_types,
               Remake::WithBlock,
@@ -109,9 +109,9 @@ std::vector<OpInfo> image_ops() {
       unsplit(
           Op::MaxPool2dGrad, "max_pool2d_grad", "dx[B,height,width,C]", {"dy", "argmax"}, {"dx"},
           {integer("height"), integer("width")},
-          [](const Operands& in) { return image_types(in, in.shape(0)[3]); }, Remake::Never, no_gradient),
+          [](const Operands& in) { return image_types(in, in.shape(0)[3]); }, Remake::Never, kNoGradient),
       unsplit(
-          Op::GlobalAvgPool, "global_avg_pool", "y[B,C]: the mean of each channel", {"x"}, {"y"}, none,
+          Op::GlobalAvgPool, "global_avg_pool", "y[B,C]: the mean of each channel", {"x"}, {"y"}, kNone,
           [](const Operands& in) {
             const Shape& x = in.image(0).shape;
             return Types{{in[0].dtype, Shape({x[0], x[3]})}};
@@ -121,7 +121,7 @@ std::vector<OpInfo> image_ops() {
       unsplit(
           Op::GlobalAvgPoolGrad, "global_avg_pool_grad", "dx[B,height,width,C]", {"dy"}, {"dx"},
           {integer("height"), integer("width")},
-          [](const Operands& in) { return image_types(in, in.shape(0)[1]); }, Remake::Never, no_gradient),
+          [](const Operands& in) { return image_types(in, in.shape(0)[1]); }, Remake::Never, kNoGradient),
   };
 }
 

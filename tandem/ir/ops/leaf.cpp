@@ -14,21 +14,21 @@ OpInfo leaf(Op op, std::string_view name, std::string_view meaning, Split split,
           .name = name,
           .meaning = meaning,
           .kind = OpKind::Leaf,
-          .inputs = none,
+          .inputs = kNone,
           .outputs = {"value"},
           .attrs = std::move(attrs),
           .infer = own_type,
-          .cost = costs_nothing,
+          .cost = kCostsNothing,
           .remake = Remake::Never,
           .split = split,
-          .gradient = no_gradient};
+          .gradient = kNoGradient};
 }
 
 }  // namespace
 
 std::vector<OpInfo> leaf_ops() {
   return {
-      leaf(Op::Input, "input", "bound by name before each run", Split::Input, none),
+      leaf(Op::Input, "input", "bound by name before each run", Split::Input, kNone),
       leaf(Op::Param, "param", "trainable weights, in S", Split::Param,
            {optional(text("init")),           // how they begin: "normal:0.02"
             optional(text("dims")),           // what the dims are: "ffn,width"

@@ -65,7 +65,7 @@ OpInfo loss_op(Op op, std::string_view name, std::string_view meaning, StatedLis
           .cost = cost,
           .remake = Remake::WithBlock,
           .split = split,
-          .gradient = no_gradient};
+          .gradient = kNoGradient};
 }
 
 }  // namespace
@@ -73,10 +73,10 @@ OpInfo loss_op(Op op, std::string_view name, std::string_view meaning, StatedLis
 std::vector<OpInfo> loss_ops() {
   return {
       loss_op(Op::CrossEntropy, "cross_entropy", "stats of logits[N,V]", {"logits", "targets"}, {"stats"},
-              none, loss_types, moves_its_bytes, Split::Loss),
+              kNone, loss_types, kMovesItsBytes, Split::Loss),
       loss_op(Op::CrossEntropyGrad, "cross_entropy_grad", "overwrites the logits with their gradient; stats",
-              {"logits", "targets", "scale"}, {in_place("logits"), "stats"}, none, loss_grad_types,
-              moves_its_bytes, Split::Never),
+              {"logits", "targets", "scale"}, {in_place("logits"), "stats"}, kNone, loss_grad_types,
+              kMovesItsBytes, Split::Never),
       loss_op(
           Op::LinearCrossEntropy, "linear_cross_entropy", "cross_entropy of x w^T, `chunk` rows at a time",
           {"x", "w", "targets"}, {"stats"}, {integer("chunk")},
@@ -91,15 +91,15 @@ std::vector<OpInfo> loss_ops() {
           },
           multiplies(linear_flops<3>), Split::Never),
       loss_op(Op::VocabParts, "vocab_parts", "parts f32[N,4] of logits[N,V] that begin with id `first`",
-              {"logits", "targets"}, {"parts"}, {integer("first")}, vocab_parts_types, moves_its_bytes,
+              {"logits", "targets"}, {"parts"}, {integer("first")}, vocab_parts_types, kMovesItsBytes,
               Split::Never),
       loss_op(Op::VocabLoss, "vocab_loss", "stats of parts[size*N,4]", {"parts", "targets"}, {"stats"},
-              {integer("size")}, vocab_loss_types, moves_its_bytes, Split::Never),
+              {integer("size")}, vocab_loss_types, kMovesItsBytes, Split::Never),
       loss_op(Op::VocabLossGrad, "vocab_loss_grad", "overwrites the logits with their gradient; stats",
               {"logits", "targets", "parts", "scale"}, {in_place("logits"), "stats"},
-              {integer("first"), integer("size")}, loss_grad_types, moves_its_bytes, Split::Never),
+              {integer("first"), integer("size")}, loss_grad_types, kMovesItsBytes, Split::Never),
       loss_op(Op::AddStats, "add_stats", "the first k of acc f64[n] += stats f64[k]", {"acc", "stats"},
-              {in_place("acc")}, none, add_stats_types, moves_its_bytes, Split::Never),
+              {in_place("acc")}, kNone, add_stats_types, kMovesItsBytes, Split::Never),
   };
 }
 

@@ -25,7 +25,7 @@ OpInfo norm(Op op, std::string_view name, std::string_view meaning, StatedList<I
           .outputs = std::move(outputs),
           .attrs = {real("eps")},
           .infer = infer,
-          .cost = moves_its_bytes,
+          .cost = kMovesItsBytes,
           .remake = Remake::Cheap,
           .split = Split::Rows,
           .gradient = gradient};
@@ -34,7 +34,7 @@ OpInfo norm(Op op, std::string_view name, std::string_view meaning, StatedList<I
 OpInfo add_norm(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
                 StatedList<OutputInfo> outputs, InferRule infer) {
   return unsplit(op, name, meaning, std::move(inputs), std::move(outputs), {real("eps")}, infer,
-                 Remake::WithBlock, no_gradient);
+                 Remake::WithBlock, kNoGradient);
 }
 
 OpInfo norm_gradient(Op op, std::string_view name, StatedList<InputInfo> inputs,
@@ -43,7 +43,7 @@ OpInfo norm_gradient(Op op, std::string_view name, StatedList<InputInfo> inputs,
       op, name, "dx (+ dres); acc_... += gradients of the parameters, acc_bias += column sums of dx",
       std::move(inputs), std::move(outputs),
       {real("eps"), optional(integer("again")), optional(integer("sums")), optional(integer("fresh"))}, infer,
-      Remake::Never, no_gradient);
+      Remake::Never, kNoGradient);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Types next_loss_scale_types(const Operands& in) {
 OpInfo update_op(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
                  StatedList<OutputInfo> outputs, StatedList<AttrInfo> attrs, InferRule infer) {
   return unsplit(op, name, meaning, std::move(inputs), std::move(outputs), std::move(attrs), infer,
-                 Remake::Never, no_gradient);
+                 Remake::Never, kNoGradient);
 }
 
 // A step of the optimizer's rule on each group of w, g, its states and, where there are masters, a master.
@@ -68,9 +68,9 @@ std::vector<OpInfo> optimizer_ops() {
                 "norm f64[2] = (norm of the unscaled gradients, 1 if finite else 0)", {"sums"}, {"norm"},
                 {integer("num_slots")}, [](const Operands&) { return Types{norm_type()}; }),
       update_op(Op::ScaleLoss, "scale_loss", "y = scale f32[1] times the loss scale", {"scale", "scaler"},
-                {"y"}, none, scale_loss_types),
+                {"y"}, kNone, scale_loss_types),
       update_op(Op::UnscaleHyper, "unscale_hyper", "y = hyper, with 1 / loss scale in its slot",
-                {"hyper", "scaler"}, {"y"}, none, unscale_hyper_types),
+                {"hyper", "scaler"}, {"y"}, kNone, unscale_hyper_types),
       update_op(Op::NextLossScale, "next_loss_scale",
                 "halved where norm[1] is 0, doubled after `window` good steps, but never below 1 nor doubled "
                 "beyond 2^24",

@@ -40,7 +40,7 @@ OpInfo elementwise(Op op, std::string_view name, std::string_view meaning, State
           .outputs = {OutputInfo(first == "dy" ? "dx" : "y").over(first)},
           .attrs = std::move(attrs),
           .infer = infer,
-          .cost = moves_its_bytes,
+          .cost = kMovesItsBytes,
           .remake = remake,
           .split = split,
           .gradient = gradient};
@@ -55,7 +55,7 @@ OpInfo forward(Op op, std::string_view name, std::string_view meaning, StatedLis
 OpInfo backward(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
                 StatedList<AttrInfo> attrs) {
   return elementwise(op, name, meaning, std::move(inputs), std::move(attrs), Remake::Never, Split::Never,
-                     no_gradient);
+                     kNoGradient);
 }
 
 OpInfo swiglu() {
@@ -65,9 +65,9 @@ OpInfo swiglu() {
           .kind = OpKind::Kernel,
           .inputs = {"gate_up"},
           .outputs = {"y"},
-          .attrs = none,
+          .attrs = kNone,
           .infer = [](const Operands& in) { return Types{in.half(0)}; },
-          .cost = moves_its_bytes,
+          .cost = kMovesItsBytes,
           .remake = Remake::Cheap,
           .split = Split::GateUp,
           .gradient = grad_from_input<Op::SwigluGrad>};
@@ -85,25 +85,25 @@ OpInfo swiglu_grad() {
               [](const Operands& in) {
                 return in.is_set("again") ? Types{in[1], in[0]} : Types{in[1]};
               },
-          .cost = moves_its_bytes,
+          .cost = kMovesItsBytes,
           .remake = Remake::Never,
           .split = Split::Never,
-          .gradient = no_gradient};
+          .gradient = kNoGradient};
 }
 
 }  // namespace
 
 std::vector<OpInfo> pointwise_ops() {
   return {
-      forward(Op::Add, "add", "y = a + b", {"a", "b"}, none, Remake::WithBlock, add_grad),
+      forward(Op::Add, "add", "y = a + b", {"a", "b"}, kNone, Remake::WithBlock, add_grad),
       forward(Op::Scale, "scale", "y = factor x", {"x"}, {real("factor")}, Remake::WithBlock, scale_grad),
-      forward(Op::Gelu, "gelu", "y = gelu(x), tanh form", {"x"}, none, Remake::Cheap,
+      forward(Op::Gelu, "gelu", "y = gelu(x), tanh form", {"x"}, kNone, Remake::Cheap,
               grad_from_input<Op::GeluGrad>),
-      backward(Op::GeluGrad, "gelu_grad", "dx = dy gelu'(x)", {"dy", "x"}, none),
+      backward(Op::GeluGrad, "gelu_grad", "dx = dy gelu'(x)", {"dy", "x"}, kNone),
       // Not cheap to make again: its gradient reads y, so x need not be kept.
-      forward(Op::Relu, "relu", "y = max(x, 0)", {"x"}, none, Remake::WithBlock,
+      forward(Op::Relu, "relu", "y = max(x, 0)", {"x"}, kNone, Remake::WithBlock,
               grad_from_output<Op::ReluGrad>),
-      backward(Op::ReluGrad, "relu_grad", "dx = dy where y > 0, else 0", {"dy", "y"}, none),
+      backward(Op::ReluGrad, "relu_grad", "dx = dy where y > 0, else 0", {"dy", "y"}, kNone),
       forward(Op::Softcap, "softcap", "y = cap tanh(x / cap)", {"x"}, {real("cap")}, Remake::Cheap,
               grad_from_input<Op::SoftcapGrad>),
       backward(Op::SoftcapGrad, "softcap_grad", "dx = dy (1 - tanh(x / cap)^2)", {"dy", "x"}, {real("cap")}),
