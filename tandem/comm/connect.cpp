@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/key_store_membership.h"
 #include "tandem/comm/roster.h"
-#include "tandem/comm/store_membership.h"
 #include "tandem/comm/tcp/tcp_communicator.h"
 #include "tandem/comm/tcp/tcp_links.h"
 #include "tandem/comm/window_communicator.h"
@@ -29,8 +29,8 @@ int spin_time_us(int num_ranks_here) { return num_ranks_here <= num_processors()
 
 // Keeps the store that rank 0 serves open for as long as anybody is a member.
 struct ServedMembership {
-  std::unique_ptr<TcpStore> store;
-  std::unique_ptr<StoreMembership> membership;  // first to go
+  std::unique_ptr<TcpKeyStore> store;
+  std::unique_ptr<KeyStoreMembership> membership;  // first to go
 };
 
 class Connector {
@@ -45,16 +45,16 @@ class Connector {
   Communicators connect() {
     auto served = std::make_shared<ServedMembership>();
     served->store =
-        std::make_unique<TcpStore>(world_.master_addr, world_.master_port, secret_, whom_to_serve(),
-                                   remaining(), TcpStore::kPatience, "rank 0", options_.while_waiting);
+        std::make_unique<TcpKeyStore>(world_.master_addr, world_.master_port, secret_, whom_to_serve(),
+                                      remaining(), TcpKeyStore::kPatience, "rank 0", options_.while_waiting);
     store_ = served->store.get();
     prefix_ = fmt::format("{}/{}/", world_.run_id, world_.restart_count);
     roster_ = gather_roster(*store_, prefix_, this_member(world_, position_, *store_), remaining(), options_);
     std::vector<std::string> names;
     for (const Member& member : roster_) names.push_back(member.name());
-    served->membership = std::make_unique<StoreMembership>(store_->server_address(), store_->port(), secret_,
-                                                           prefix_ + "ended", world_.rank, std::move(names),
-                                                           remaining(), options_.while_waiting);
+    served->membership = std::make_unique<KeyStoreMembership>(
+        store_->server_address(), store_->port(), secret_, prefix_ + "ended", world_.rank, std::move(names),
+        remaining(), options_.while_waiting);
     Communicators result;
     result.timeout = options_.timeout;
     result.membership = std::shared_ptr<Membership>(served, served->membership.get());
@@ -194,7 +194,7 @@ class Connector {
   const ConnectOptions& options_;
   const Secret secret_;
   const Deadline deadline_;
-  TcpStore* store_ = nullptr;
+  TcpKeyStore* store_ = nullptr;
   std::string prefix_;
   std::vector<Member> roster_;
 };

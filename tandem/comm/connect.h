@@ -12,7 +12,7 @@
 
 #include "tandem/base/mesh.h"
 #include "tandem/comm/communicator.h"
-#include "tandem/comm/key_store/store.h"
+#include "tandem/comm/key_store/key_store.h"
 #include "tandem/comm/secret.h"
 
 namespace tandem {

@@ -1,5 +1,5 @@
 // How the communicators of one world end together: the first reason that anybody gives wins, and every call
-// that waits anywhere in the world throws it. This one is for the threads of a process; StoreMembership
+// that waits anywhere in the world throws it. This one is for the threads of a process; KeyStoreMembership
 // does the same between processes.
 #pragma once
 

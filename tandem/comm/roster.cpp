@@ -44,7 +44,7 @@ Member decode(std::string bytes) {
   return {std::stoi(f[0]), std::stoi(f[1]), f[2], f[3], f[4], std::stoll(f[5]), f[6], f[7]};
 }
 
-std::string missing_ranks(TcpStore& store, const std::string& prefix, int world_size,
+std::string missing_ranks(TcpKeyStore& store, const std::string& prefix, int world_size,
                           std::chrono::milliseconds limit) {
   std::vector<int> missing;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -69,7 +69,7 @@ std::string missing_ranks(TcpStore& store, const std::string& prefix, int world_
 
 std::string Member::name() const { return fmt::format("rank {} ({}, pid {})", rank, hostname, pid); }
 
-Member this_member(const WorldInfo& world, const MeshPosition& position, const TcpStore& store) {
+Member this_member(const WorldInfo& world, const MeshPosition& position, const TcpKeyStore& store) {
   const MeshShape& shape = position.shape;
   return {world.rank,
           world.world_size,
@@ -83,7 +83,7 @@ Member this_member(const WorldInfo& world, const MeshPosition& position, const T
 
 // Keys: "shape" is what the first to come believes of the world; "member/<rank>"; "arrived" counts them; and
 // "ready" holds the outcome, an error ("E...") or the roster ("R..."), whoever comes to it first.
-std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, const Member& own,
+std::vector<Member> gather_roster(TcpKeyStore& store, const std::string& prefix, const Member& own,
                                   std::chrono::milliseconds left, const ConnectOptions& options) {
   const std::string ready_key = prefix + "ready";
   const std::string first_bytes = store.set_if_missing(prefix + "shape", encode(own));

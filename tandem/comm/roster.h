@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tandem/comm/connect.h"
-#include "tandem/comm/key_store/tcp_store.h"
+#include "tandem/comm/key_store/tcp_key_store.h"
 
 namespace tandem {
 
@@ -22,11 +22,11 @@ struct Member {
   std::string name() const;  // "rank 5 (node-b, pid 812)"
 };
 
-Member this_member(const WorldInfo& world, const MeshPosition& position, const TcpStore& store);
+Member this_member(const WorldInfo& world, const MeshPosition& position, const TcpKeyStore& store);
 
 // All members, once all are there and agree about the world; else the same CommError on every rank, which
 // tells of the whole connect_timeout though only `left` of it is waited for here.
-std::vector<Member> gather_roster(TcpStore& store, const std::string& prefix, const Member& own,
+std::vector<Member> gather_roster(TcpKeyStore& store, const std::string& prefix, const Member& own,
                                   std::chrono::milliseconds left, const ConnectOptions& options);
 
 // The address at which ranks of other hosts reach this member: a loopback address is replaced by the one by

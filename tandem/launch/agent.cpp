@@ -16,7 +16,7 @@
 #include "tandem/launch/environment.h"
 #include "tandem/launch/launch_secret.h"
 #include "tandem/launch/log_directory.h"
-#include "tandem/launch/node_stores.h"
+#include "tandem/launch/node_key_stores.h"
 #include "tandem/launch/rendezvous.h"
 #include "tandem/launch/round_watch.h"
 #include "tandem/launch/signals.h"
@@ -57,7 +57,7 @@ class Agent {
   Round own_round(int restarts) const;
   int run_alone();
   int run_with_others();
-  RoundEnd run_round(Rendezvous& rendezvous, Store& watch_store, const Round& round);
+  RoundEnd run_round(Rendezvous& rendezvous, KeyStore& watch_store, const Round& round);
   int tell_end_without_us(const RoundEnd& end);
   void tell_place(const Round& round);
   void tell_end(const Round& round, const RoundEnd& end);
@@ -188,7 +188,7 @@ RoundEnd Agent::wait_for_others(Rendezvous& rendezvous, RoundWatch& watch, const
   }
 }
 
-RoundEnd Agent::run_round(Rendezvous& rendezvous, Store& watch_store, const Round& round) {
+RoundEnd Agent::run_round(Rendezvous& rendezvous, KeyStore& watch_store, const Round& round) {
   RoundWatch::Options watching;
   watching.id = run_id_;
   watching.interval = std::min(wait_of(options_.monitor_interval_s), kSilence / 5);
@@ -215,7 +215,8 @@ RoundEnd Agent::run_round(Rendezvous& rendezvous, Store& watch_store, const Roun
 }
 
 int Agent::run_with_others() {
-  std::optional<NodeStores> stores = open_node_stores(options_, run_id_, [this] { return is_interrupted(); });
+  std::optional<NodeKeyStores> stores =
+      open_node_key_stores(options_, run_id_, [this] { return is_interrupted(); });
   if (!stores) return 128 + interrupted_by_;
   secret_ = stores->secret;
   RendezvousOptions meeting;

@@ -33,7 +33,7 @@ Secret secret_for_rendezvous(const LaunchOptions& options) {
   return given.value_or(Secret());
 }
 
-Secret secret_for_nodes(const LaunchOptions& options, Store& store, const std::string& id) {
+Secret secret_for_nodes(const LaunchOptions& options, KeyStore& store, const std::string& id) {
   if (const std::optional<Secret> given = find_given(options)) return *given;
   const std::string key = fmt::format("tandem-launch/{}/secret", id);
   return Secret::from_hex(store.set_if_missing(key, Secret::random().to_hex()),

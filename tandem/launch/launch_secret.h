@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "tandem/comm/key_store/store.h"
+#include "tandem/comm/key_store/key_store.h"
 #include "tandem/comm/secret.h"
 #include "tandem/launch/options.h"
 
@@ -17,6 +17,6 @@ Secret secret_for_one_node(const LaunchOptions& options);
 Secret secret_for_rendezvous(const LaunchOptions& options);
 
 // Of the ranks.
-Secret secret_for_nodes(const LaunchOptions& options, Store& store, const std::string& id);
+Secret secret_for_nodes(const LaunchOptions& options, KeyStore& store, const std::string& id);
 
 }  // namespace tandem

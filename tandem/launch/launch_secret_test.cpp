@@ -19,8 +19,9 @@ class LaunchSecret : public testing::Test {
   static void clear() {
     for (const char* name : {kSecretVariable, kSecretFileVariable, kInsecureVariable}) unsetenv(name);
   }
-  std::unique_ptr<Store> store() {
-    return make_store("file://" + (directory_.path() / "meet").string(), false, std::chrono::seconds(5), {});
+  std::unique_ptr<KeyStore> store() {
+    return make_key_store("file://" + (directory_.path() / "meet").string(), false, std::chrono::seconds(5),
+                          {});
   }
   std::string write(const std::string& text) {
     const std::filesystem::path path = directory_.path() / text.substr(0, 4);

@@ -24,7 +24,7 @@ std::pair<int, int> parse_signal_and_rank(const std::string& text) {
   return {std::atoi(text.c_str()), space == std::string::npos ? -1 : std::atoi(text.c_str() + space + 1)};
 }
 
-bool BeatWatch::is_silent(Store& store, int slot) {
+bool BeatWatch::is_silent(KeyStore& store, int slot) {
   const std::string beat = store.try_get(fmt::format("{}beat/{}", prefix_, slot)).value_or("");
   const auto now = Clock::now();
   const auto [known, is_new] = seen_.try_emplace(slot, Seen{beat, now});

@@ -27,7 +27,7 @@
 #include <string>
 #include <utility>
 
-#include "tandem/comm/key_store/store.h"
+#include "tandem/comm/key_store/key_store.h"
 #include "tandem/launch/round.h"
 
 namespace tandem {
@@ -54,7 +54,7 @@ class BeatWatch {
  public:
   BeatWatch(std::string prefix, std::chrono::milliseconds silence)
       : prefix_(std::move(prefix)), silence_(silence) {}
-  bool is_silent(Store& store, int slot);  // asks the store
+  bool is_silent(KeyStore& store, int slot);  // asks the store
 
  private:
   struct Seen {
@@ -68,7 +68,7 @@ class BeatWatch {
 
 class Rendezvous {
  public:
-  Rendezvous(Store& store, RendezvousOptions options) : store_(store), options_(std::move(options)) {}
+  Rendezvous(KeyStore& store, RendezvousOptions options) : store_(store), options_(std::move(options)) {}
 
   // Waits for enough nodes and returns what they agree on; null where interrupted() said so, or where the
   // launch ended while this node waited for a place in it. Throws CommError where too few come, ConfigError
@@ -104,7 +104,7 @@ class Rendezvous {
   Round describe(const Waiting& waiting, int count);
   int count_newcomers();
 
-  Store& store_;
+  KeyStore& store_;
   RendezvousOptions options_;
   int next_round_ = 0;
   int restarts_ = 0;

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class MemoryStore final : public Store {
+class MemoryKeyStore final : public KeyStore {
  public:
   void set(const std::string& key, const std::string& value) override {
     const std::scoped_lock lock(mutex_);
@@ -105,7 +105,7 @@ TEST(Round, RecordsComeBackAsTheyWere) {
 }
 
 TEST(Rendezvous, NodesAgreeOnRanksAndMaster) {
-  MemoryStore store;
+  MemoryKeyStore store;
   RendezvousOptions first = node("a"), second = node("b");
   second.self.num_ranks = 3;
   first.self.given_rank = 1;
@@ -124,7 +124,7 @@ TEST(Rendezvous, NodesAgreeOnRanksAndMaster) {
 }
 
 TEST(Rendezvous, MissingNodesAreCounted) {
-  MemoryStore store;
+  MemoryKeyStore store;
   RendezvousOptions options = node("a", 3, 3);
   options.timeout = milliseconds(100);
   try {
@@ -136,7 +136,7 @@ TEST(Rendezvous, MissingNodesAreCounted) {
 }
 
 TEST(Rendezvous, MoreThanTheLeastAreWaitedFor) {
-  MemoryStore store;
+  MemoryKeyStore store;
   RendezvousOptions first = node("a", 1, 2), second = node("b", 1, 2);
   first.last_call = second.last_call = milliseconds(60000);  // it ends when all who may come are there
   Rendezvous a(store, first), b(store, second);
@@ -146,7 +146,7 @@ TEST(Rendezvous, MoreThanTheLeastAreWaitedFor) {
 }
 
 TEST(Rendezvous, ARestartKeepsTheNumbersAndCounts) {
-  MemoryStore store;
+  MemoryKeyStore store;
   Rendezvous a(store, node("a")), b(store, node("b"));
   auto joined_a = join_later(a), joined_b = join_later(b);
   const Round first_a = *joined_a.get(), first_b = *joined_b.get();
@@ -168,7 +168,7 @@ TEST(Rendezvous, ARestartKeepsTheNumbersAndCounts) {
 }
 
 TEST(Rendezvous, AnIdCanBeUsedAgainAfterALaunchHasEndedOrCrashed) {
-  MemoryStore store;
+  MemoryKeyStore store;
   RendezvousOptions options = node("a", 1, 1);
   options.silence = milliseconds(100);
   Rendezvous first(store, options);
@@ -183,7 +183,7 @@ TEST(Rendezvous, AnIdCanBeUsedAgainAfterALaunchHasEndedOrCrashed) {
 }
 
 TEST(Rendezvous, AJoinerThatDiedIsNotWaitedFor) {
-  MemoryStore store;
+  MemoryKeyStore store;
   store.add(Rendezvous::prefix("job", 0) + "joined", 1);  // a slot whose owner was killed
   RendezvousOptions a = node("a"), b = node("b");
   a.silence = b.silence = milliseconds(1500);
@@ -194,14 +194,14 @@ TEST(Rendezvous, AJoinerThatDiedIsNotWaitedFor) {
 }
 
 TEST(Rendezvous, WaitingCanBeInterrupted) {
-  MemoryStore store;
+  MemoryKeyStore store;
   RendezvousOptions options = node("a");
   options.interrupted = [] { return true; };
   EXPECT_FALSE(Rendezvous(store, options).join().has_value());
 }
 
 TEST(Rendezvous, TheLastNodeToFinishEndsTheRoundWithTheWorstCode) {
-  MemoryStore store;
+  MemoryKeyStore store;
   Rendezvous a(store, node("a")), b(store, node("b"));
   auto joined_a = join_later(a), joined_b = join_later(b);
   const Round round_a = *joined_a.get(), round_b = *joined_b.get();
@@ -215,7 +215,7 @@ TEST(Rendezvous, TheLastNodeToFinishEndsTheRoundWithTheWorstCode) {
 
 TEST(Rendezvous, AnInterruptedRoundNamesTheRankThatHasNotedIt) {
   for (const bool noted : {false, true}) {
-    MemoryStore store;
+    MemoryKeyStore store;
     Rendezvous a(store, node("a")), b(store, node("b"));
     auto joined_a = join_later(a), joined_b = join_later(b);
     const Round round_a = *joined_a.get(), round_b = *joined_b.get();
@@ -245,7 +245,7 @@ class LateNode : public testing::Test {
     waits_.get_future().wait();
   }
 
-  MemoryStore store_;
+  MemoryKeyStore store_;
   Rendezvous a_{store_, options("a")};
   std::optional<Rendezvous> b_;
   std::promise<void> waits_;
@@ -296,7 +296,7 @@ RoundWatch::Options watching() {
 }
 
 TEST(RoundWatch, ANodeWithoutASignOfLifeEndsTheRound) {
-  MemoryStore store;
+  MemoryKeyStore store;
   Rendezvous a(store, node("a")), b(store, node("b"));
   auto joined_a = join_later(a), joined_b = join_later(b);
   const Round round = *joined_a.get();
@@ -308,7 +308,7 @@ TEST(RoundWatch, ANodeWithoutASignOfLifeEndsTheRound) {
 }
 
 TEST(RoundWatch, TwoThatLiveStayTogetherAndHearOfASignal) {
-  MemoryStore store;
+  MemoryKeyStore store;
   Rendezvous a(store, node("a")), b(store, node("b"));
   auto joined_a = join_later(a), joined_b = join_later(b);
   const Round round_a = *joined_a.get(), round_b = *joined_b.get();
@@ -328,7 +328,7 @@ TEST(RoundWatch, TwoThatLiveStayTogetherAndHearOfASignal) {
 }
 
 TEST(RoundWatch, RanksThatMissAPeerBlameTheStoppedOneOfAnotherNode) {
-  MemoryStore store;
+  MemoryKeyStore store;
   Rendezvous a(store, node("a")), b(store, node("b"));
   auto joined_a = join_later(a), joined_b = join_later(b);
   const Round round_a = *joined_a.get(), round_b = *joined_b.get();

@@ -13,7 +13,7 @@ namespace tandem {
 
 using Clock = std::chrono::steady_clock;
 
-RoundWatch::RoundWatch(Rendezvous& rendezvous, Store& watch_store, const Round& round, Options options)
+RoundWatch::RoundWatch(Rendezvous& rendezvous, KeyStore& watch_store, const Round& round, Options options)
     : rendezvous_(rendezvous),
       store_(watch_store),
       round_(round),

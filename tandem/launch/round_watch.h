@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "tandem/comm/key_store/store.h"
+#include "tandem/comm/key_store/key_store.h"
 #include "tandem/launch/rendezvous.h"
 #include "tandem/launch/supervisor.h"
 
@@ -27,7 +27,7 @@ class RoundWatch final : public OtherNodes {
     // How the round ends for a failure with this description and exit code.
     std::function<RoundEnd(const std::string& reason, int exit_code)> end_for;
   };
-  RoundWatch(Rendezvous& rendezvous, Store& watch_store, const Round& round, Options options);
+  RoundWatch(Rendezvous& rendezvous, KeyStore& watch_store, const Round& round, Options options);
   ~RoundWatch() override;
 
   int fd() const override { return fd_; }
@@ -48,7 +48,7 @@ class RoundWatch final : public OtherNodes {
   void wake();
 
   Rendezvous& rendezvous_;
-  Store& store_;
+  KeyStore& store_;
   const Round round_;
   const Options options_;
   int fd_ = -1;

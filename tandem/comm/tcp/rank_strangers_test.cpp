@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "tandem/comm/key_store/tcp_store.h"
+#include "tandem/comm/key_store/tcp_key_store.h"
 #include "tandem/comm/ranks_test.h"
 #include "tandem/comm/tcp/link_talk.h"
 
@@ -98,7 +98,7 @@ std::string sum_of_all(Communicator& c) {
 
 // At the place where ranks meet before they open ports.
 void await_arrivals(int port, int count) {
-  TcpStore store("127.0.0.1", port, kTestSecret, Serve::No, seconds(20));
+  TcpKeyStore store("127.0.0.1", port, kTestSecret, Serve::No, seconds(20));
   const Deadline deadline = std::chrono::steady_clock::now() + seconds(20);
   while (store.try_get("none/0/arrived") != std::to_string(count) &&
          std::chrono::steady_clock::now() < deadline)

@@ -26,13 +26,13 @@
 
 namespace tandem {
 
-inline constexpr std::string_view kStorePurpose = "store 1";  // of the handshake
+inline constexpr std::string_view kKeyStorePurpose = "store 1";  // of the handshake
 
-class TcpStoreServer {
+class TcpKeyStoreServer {
  public:
   // Port 0: any free one. `from_elsewhere`: whether clients come from other hosts, too (listen_by_name).
-  TcpStoreServer(const std::string& host, int port, const Secret& secret, bool from_elsewhere);
-  ~TcpStoreServer();  // tells its clients that it stops in good order
+  TcpKeyStoreServer(const std::string& host, int port, const Secret& secret, bool from_elsewhere);
+  ~TcpKeyStoreServer();  // tells its clients that it stops in good order
   int port() const { return port_; }
   std::string address() const { return local_address(listeners_.front()); }  // for this process's own client
 

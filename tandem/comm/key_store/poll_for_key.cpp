@@ -1,4 +1,4 @@
-#include "tandem/comm/key_store/poll_store.h"
+#include "tandem/comm/key_store/poll_for_key.h"
 
 #include <algorithm>
 #include <thread>
@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-std::string poll_for(Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+std::string poll_for_key(KeyStore& store, const std::string& key, std::chrono::milliseconds timeout) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (milliseconds pause{2};; pause = std::min(2 * pause, milliseconds(100))) {

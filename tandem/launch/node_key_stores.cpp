@@ -1,4 +1,4 @@
-#include "tandem/launch/node_stores.h"
+#include "tandem/launch/node_key_stores.h"
 
 #include <algorithm>
 #include <chrono>
@@ -20,13 +20,13 @@ constexpr milliseconds kAnswer{3000};  // of a store that is there
 constexpr milliseconds kPause{50};
 
 // Tries to reach a store until the time is over. Null where interrupted.
-std::unique_ptr<Store> reach(const std::string& address, const LaunchOptions& options, const Secret& secret,
-                             const std::function<bool()>& interrupted) {
+std::unique_ptr<KeyStore> reach(const std::string& address, const LaunchOptions& options,
+                                const Secret& secret, const std::function<bool()>& interrupted) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(options.rendezvous_timeout_s);
   while (!interrupted()) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
     try {
-      return make_store(address, false, std::clamp(left, milliseconds(1), kAnswer), secret);
+      return make_key_store(address, false, std::clamp(left, milliseconds(1), kAnswer), secret);
     } catch (const CommError& error) {
       if (Clock::now() + kPause > deadline)
         throw CommError(
@@ -41,11 +41,11 @@ std::unique_ptr<Store> reach(const std::string& address, const LaunchOptions& op
 }
 
 // Node 0 serves; where nobody was named node 0, the node at that address whose launcher comes first.
-std::unique_ptr<Store> serve_if_node_0(const LaunchOptions& options, const HostPort& place,
-                                       const std::string& address, const Secret& secret) {
+std::unique_ptr<KeyStore> serve_if_node_0(const LaunchOptions& options, const HostPort& place,
+                                          const std::string& address, const Secret& secret) {
   if (options.node_rank > 0 || (options.node_rank < 0 && !is_own_address(place.host))) return nullptr;
   try {
-    return make_store(address, true, kAnswer, secret);
+    return make_key_store(address, true, kAnswer, secret);
   } catch (const Error&) {
     if (options.node_rank == 0) throw;
     return nullptr;
@@ -54,10 +54,10 @@ std::unique_ptr<Store> serve_if_node_0(const LaunchOptions& options, const HostP
 
 }  // namespace
 
-std::optional<NodeStores> open_node_stores(const LaunchOptions& options, const std::string& id,
-                                           const std::function<bool()>& interrupted) {
+std::optional<NodeKeyStores> open_node_key_stores(const LaunchOptions& options, const std::string& id,
+                                                  const std::function<bool()>& interrupted) {
   const Secret secret = secret_for_rendezvous(options);
-  NodeStores stores;
+  NodeKeyStores stores;
   stores.master_addr = options.master_addr;
   stores.master_port = options.master_port;
   HostPort place{hostname(), 1};  // towards which this node's address is looked up

@@ -6,18 +6,18 @@
 #include <atomic>
 #include <thread>
 
-#include "tandem/comm/key_store/tcp_store.h"
+#include "tandem/comm/key_store/tcp_key_store.h"
 #include "tandem/comm/membership.h"
 
 namespace tandem {
 
-class StoreMembership final : public Membership {
+class KeyStoreMembership final : public Membership {
  public:
   // `key` holds the reason for which the world ended, once it has; `names` are those of all ranks.
-  StoreMembership(const std::string& host, int port, const Secret& secret, std::string key, int rank,
-                  std::vector<std::string> names, std::chrono::milliseconds connect_timeout,
-                  const std::function<void()>& while_waiting = {});
-  ~StoreMembership() override;  // a farewell
+  KeyStoreMembership(const std::string& host, int port, const Secret& secret, std::string key, int rank,
+                     std::vector<std::string> names, std::chrono::milliseconds connect_timeout,
+                     const std::function<void()>& while_waiting = {});
+  ~KeyStoreMembership() override;  // a farewell
 
   std::string silent_ranks() override;
   std::string awaited_reason() override;
@@ -29,7 +29,7 @@ class StoreMembership final : public Membership {
   const std::string key_;
   const int rank_;
   const std::vector<std::string> names_;
-  TcpStore questions_, lifeline_;
+  TcpKeyStore questions_, lifeline_;
   std::atomic<bool> stop_{false};
   std::jthread thread_;  // last: it uses the others
 };

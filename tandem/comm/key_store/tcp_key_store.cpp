@@ -1,4 +1,4 @@
-#include "tandem/comm/key_store/tcp_store.h"
+#include "tandem/comm/key_store/tcp_key_store.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -23,14 +23,14 @@ std::string problem_text() { return errno == 0 ? "it closed the connection" : st
 
 }  // namespace
 
-TcpStore::TcpStore(std::string host, int port, const Secret& secret, Serve serve,
-                   milliseconds connect_timeout, milliseconds patience, const std::string& owner,
-                   const std::function<void()>& while_waiting)
+TcpKeyStore::TcpKeyStore(std::string host, int port, const Secret& secret, Serve serve,
+                         milliseconds connect_timeout, milliseconds patience, const std::string& owner,
+                         const std::function<void()>& while_waiting)
     : host_(std::move(host)),
       owner_(owner.empty() ? "" : " of " + owner),
       server_(serve == Serve::No
                   ? nullptr
-                  : std::make_unique<TcpStoreServer>(host_, port, secret, serve == Serve::ManyHosts)),
+                  : std::make_unique<TcpKeyStoreServer>(host_, port, secret, serve == Serve::ManyHosts)),
       port_(server_ ? server_->port() : port),
       patience_(patience) {
   const Deadline deadline = Clock::now() + connect_timeout;
@@ -51,11 +51,11 @@ TcpStore::TcpStore(std::string host, int port, const Secret& secret, Serve serve
 }
 
 // An attempt is short, so that one that got lost in a crowd of strangers is made again soon.
-bool TcpStore::reach(const Secret& secret, Deadline deadline, std::string* problem) {
+bool TcpKeyStore::reach(const Secret& secret, Deadline deadline, std::string* problem) {
   const auto until = [&](milliseconds limit) { return std::min(deadline, Clock::now() + limit); };
   socket_ = connect_once(server_ ? server_->address() : host_, port_, until(kConnectTime), problem);
   if (!socket_.open()) return false;
-  const Proof proof = prove(socket_, secret, Side::Client, kStorePurpose, until(kProofTime), problem);
+  const Proof proof = prove(socket_, secret, Side::Client, kKeyStorePurpose, until(kProofTime), problem);
   if (proof == Proof::Known) return true;
   socket_.close();
   if (proof == Proof::Stranger) throw StrangerError("store {}: {}", description(), *problem);
@@ -63,15 +63,15 @@ bool TcpStore::reach(const Secret& secret, Deadline deadline, std::string* probl
   return false;
 }
 
-TcpStore::~TcpStore() = default;
+TcpKeyStore::~TcpKeyStore() = default;
 
-std::string TcpStore::description() const { return fmt::format("tcp {}:{}{}", host_, port_, owner_); }
+std::string TcpKeyStore::description() const { return fmt::format("tcp {}:{}{}", host_, port_, owner_); }
 
-void TcpStore::fail(const std::string& problem) const {
+void TcpKeyStore::fail(const std::string& problem) const {
   throw CommError("store {}: {}", description(), problem);
 }
 
-std::vector<std::string> TcpStore::ask(const std::vector<std::string_view>& request, milliseconds limit) {
+std::vector<std::string> TcpKeyStore::ask(const std::vector<std::string_view>& request, milliseconds limit) {
   std::lock_guard lock(mutex_);
   if (!socket_.open()) fail("is down");
   const std::optional<std::vector<std::string>> reply = exchange(request, Clock::now() + limit);
@@ -84,8 +84,8 @@ std::vector<std::string> TcpStore::ask(const std::vector<std::string_view>& requ
   return *reply;
 }
 
-std::optional<std::vector<std::string>> TcpStore::exchange(const std::vector<std::string_view>& request,
-                                                           Deadline deadline) {
+std::optional<std::vector<std::string>> TcpKeyStore::exchange(const std::vector<std::string_view>& request,
+                                                              Deadline deadline) {
   if (!send_all(socket_, encode_frame(request), deadline)) return std::nullopt;
   try {
     for (;;) {
@@ -98,50 +98,54 @@ std::optional<std::vector<std::string>> TcpStore::exchange(const std::vector<std
   }
 }
 
-void TcpStore::set(const std::string& key, const std::string& value) { ask({"set", key, value}, patience_); }
+void TcpKeyStore::set(const std::string& key, const std::string& value) {
+  ask({"set", key, value}, patience_);
+}
 
-std::optional<std::string> TcpStore::wait_for(const std::string& key, milliseconds timeout) {
+std::optional<std::string> TcpKeyStore::wait_for(const std::string& key, milliseconds timeout) {
   const std::vector<std::string> reply =
       ask({"get", key, std::to_string(timeout.count())}, timeout + patience_);
   return reply.size() == 2 ? std::optional(reply[1]) : std::nullopt;
 }
 
-std::string TcpStore::get(const std::string& key, milliseconds timeout) {
+std::string TcpKeyStore::get(const std::string& key, milliseconds timeout) {
   if (auto value = wait_for(key, timeout)) return *std::move(value);
   fail(fmt::format("key '{}' did not appear within {} s", key, static_cast<double>(timeout.count()) / 1000));
 }
 
-std::optional<std::string> TcpStore::try_get(const std::string& key) {
+std::optional<std::string> TcpKeyStore::try_get(const std::string& key) {
   const std::vector<std::string> reply = ask({"try_get", key}, patience_);
   return reply.size() == 2 ? std::optional(reply[1]) : std::nullopt;
 }
 
-int64_t TcpStore::add(const std::string& key, int64_t amount) {
+int64_t TcpKeyStore::add(const std::string& key, int64_t amount) {
   const std::vector<std::string> reply = ask({"add", key, std::to_string(amount)}, patience_);
   int64_t value = 0;
   if (reply.size() == 2) std::from_chars(reply[1].data(), reply[1].data() + reply[1].size(), value);
   return value;
 }
 
-std::string TcpStore::set_if_missing(const std::string& key, const std::string& value) {
+std::string TcpKeyStore::set_if_missing(const std::string& key, const std::string& value) {
   return ask({"set_if_missing", key, value}, patience_).at(1);
 }
 
-void TcpStore::remove(const std::string& key) { ask({"remove", key}, patience_); }
+void TcpKeyStore::remove(const std::string& key) { ask({"remove", key}, patience_); }
 
-void TcpStore::open_lifeline(const std::string& name, const std::string& last_key,
-                             const std::string& last_words) {
+void TcpKeyStore::open_lifeline(const std::string& name, const std::string& last_key,
+                                const std::string& last_words) {
   ask({"lifeline", name, last_key, last_words}, patience_);
   constexpr std::string_view kForever = "1000000000000";
   send_all(socket_, encode_frame({"get", last_key, kForever}), Clock::now() + patience_);
 }
 
-void TcpStore::say_alive() { send_all(socket_, encode_frame({"alive"}), Clock::now() + milliseconds(100)); }
-void TcpStore::say_farewell() {
+void TcpKeyStore::say_alive() {
+  send_all(socket_, encode_frame({"alive"}), Clock::now() + milliseconds(100));
+}
+void TcpKeyStore::say_farewell() {
   send_all(socket_, encode_frame({"farewell"}), Clock::now() + milliseconds(500));
 }
 
-TcpStore::News TcpStore::listen(milliseconds limit, std::string* value) {
+TcpKeyStore::News TcpKeyStore::listen(milliseconds limit, std::string* value) {
   const Deadline deadline = Clock::now() + limit;
   try {
     for (;;) {
@@ -160,7 +164,7 @@ TcpStore::News TcpStore::listen(milliseconds limit, std::string* value) {
   }
 }
 
-std::vector<std::string> TcpStore::silent(milliseconds limit) {
+std::vector<std::string> TcpKeyStore::silent(milliseconds limit) {
   std::vector<std::string> reply = ask({"silent", std::to_string(limit.count())}, patience_);
   reply.erase(reply.begin());
   return reply;

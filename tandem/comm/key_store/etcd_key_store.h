@@ -4,15 +4,16 @@
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 
-#include "tandem/comm/key_store/store.h"
+#include "tandem/comm/key_store/key_store.h"
 
 namespace tandem {
 
-class EtcdStore final : public Store {
+class EtcdKeyStore final : public KeyStore {
  public:
   // Every request is answered within `timeout`, or the store counts as down; the first is made here.
-  EtcdStore(const std::string& host, int port, const std::string& prefix, std::chrono::milliseconds timeout);
-  ~EtcdStore() override;
+  EtcdKeyStore(const std::string& host, int port, const std::string& prefix,
+               std::chrono::milliseconds timeout);
+  ~EtcdKeyStore() override;
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;

@@ -5,8 +5,8 @@
 #include <functional>
 #include <mutex>
 
-#include "tandem/comm/key_store/store.h"
-#include "tandem/comm/key_store/tcp_store_server.h"
+#include "tandem/comm/key_store/key_store.h"
+#include "tandem/comm/key_store/tcp_key_store_server.h"
 
 namespace tandem {
 
@@ -17,7 +17,7 @@ enum class Serve {
   ManyHosts,  // this one, for clients elsewhere too
 };
 
-class TcpStore final : public Store {
+class TcpKeyStore final : public KeyStore {
  public:
   static constexpr std::chrono::milliseconds kPatience{20000};
 
@@ -25,10 +25,10 @@ class TcpStore final : public Store {
   // while_waiting, which may throw, every now and then. Throws StrangerError at once where whoever answers
   // does not know the secret, CommError where nobody does in time. Every request but get is answered within
   // `patience`, or the store counts as down. `owner` is whom to look at then, for the description.
-  TcpStore(std::string host, int port, const Secret& secret, Serve serve,
-           std::chrono::milliseconds connect_timeout, std::chrono::milliseconds patience = kPatience,
-           const std::string& owner = {}, const std::function<void()>& while_waiting = {});
-  ~TcpStore() override;
+  TcpKeyStore(std::string host, int port, const Secret& secret, Serve serve,
+              std::chrono::milliseconds connect_timeout, std::chrono::milliseconds patience = kPatience,
+              const std::string& owner = {}, const std::function<void()>& while_waiting = {});
+  ~TcpKeyStore() override;
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
@@ -65,7 +65,7 @@ class TcpStore final : public Store {
   [[noreturn]] void fail(const std::string& problem) const;
 
   const std::string host_, owner_;
-  std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<TcpKeyStoreServer> server_;
   int port_;
   const std::chrono::milliseconds patience_;
   std::mutex mutex_;

@@ -1,6 +1,6 @@
 // Values are written to a file of their own first, which then gets the key's name: by rename where the value
 // may replace another, by link, which fails where the name is taken, where it may not. Only add needs a lock.
-#include "tandem/comm/key_store/file_store.h"
+#include "tandem/comm/key_store/file_key_store.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -17,7 +17,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
-#include "tandem/comm/key_store/poll_store.h"
+#include "tandem/comm/key_store/poll_for_key.h"
 
 namespace tandem {
 namespace {
@@ -34,7 +34,7 @@ struct OpenFile {
 }  // namespace
 
 // Whoever can write there can end a launch, and whoever can read there knows its secret.
-FileStore::FileStore(std::filesystem::path directory) : directory_(std::move(directory)) {
+FileKeyStore::FileKeyStore(std::filesystem::path directory) : directory_(std::move(directory)) {
   std::error_code error;
   std::filesystem::create_directories(directory_.parent_path(), error);
   struct stat status {};
@@ -50,12 +50,12 @@ FileStore::FileStore(std::filesystem::path directory) : directory_(std::move(dir
   }
 }
 
-void FileStore::fail(const std::string& action) const {
+void FileKeyStore::fail(const std::string& action) const {
   throw CommError("store {}: cannot {}: {}", description(), action, std::strerror(errno));
 }
 
 // A key may hold any character; those that a file name may not, and those that would clash, are spelled out.
-std::filesystem::path FileStore::path_of(const std::string& key) const {
+std::filesystem::path FileKeyStore::path_of(const std::string& key) const {
   std::string name = "k.";
   for (const char c : key) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
@@ -64,7 +64,7 @@ std::filesystem::path FileStore::path_of(const std::string& key) const {
   return directory_ / name;
 }
 
-std::filesystem::path FileStore::write_aside(const std::string& value) {
+std::filesystem::path FileKeyStore::write_aside(const std::string& value) {
   static std::atomic<uint64_t> count{0};
   const std::filesystem::path path = directory_ / fmt::format("new.{}.{}.{}", hostname(), getpid(), ++count);
   const OpenFile file{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
@@ -77,23 +77,23 @@ std::filesystem::path FileStore::write_aside(const std::string& value) {
   return path;
 }
 
-void FileStore::set(const std::string& key, const std::string& value) {
+void FileKeyStore::set(const std::string& key, const std::string& value) {
   const std::filesystem::path aside = write_aside(value);
   if (::rename(aside.c_str(), path_of(key).c_str()) != 0) fail("set key '" + key + "'");
 }
 
-std::optional<std::string> FileStore::try_get(const std::string& key) {
+std::optional<std::string> FileKeyStore::try_get(const std::string& key) {
   std::ifstream file(path_of(key), std::ios::binary);
   if (file) return std::string(std::istreambuf_iterator<char>(file), {});
   if (errno != ENOENT || !std::filesystem::exists(directory_)) fail("read key '" + key + "'");
   return std::nullopt;
 }
 
-std::string FileStore::get(const std::string& key, std::chrono::milliseconds timeout) {
-  return poll_for(*this, key, timeout);
+std::string FileKeyStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  return poll_for_key(*this, key, timeout);
 }
 
-std::string FileStore::set_if_missing(const std::string& key, const std::string& value) {
+std::string FileKeyStore::set_if_missing(const std::string& key, const std::string& value) {
   const std::filesystem::path aside = write_aside(value);
   for (;;) {
     const bool is_new = ::link(aside.c_str(), path_of(key).c_str()) == 0;
@@ -105,7 +105,7 @@ std::string FileStore::set_if_missing(const std::string& key, const std::string&
   }
 }
 
-int64_t FileStore::add(const std::string& key, int64_t amount) {
+int64_t FileKeyStore::add(const std::string& key, int64_t amount) {
   const OpenFile lock{::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
   if (lock.fd < 0) fail("open its lock");
   const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
@@ -123,7 +123,7 @@ int64_t FileStore::add(const std::string& key, int64_t amount) {
   return value + amount;
 }
 
-void FileStore::remove(const std::string& key) {
+void FileKeyStore::remove(const std::string& key) {
   if (::unlink(path_of(key).c_str()) != 0 && errno != ENOENT) fail("remove key '" + key + "'");
 }
 

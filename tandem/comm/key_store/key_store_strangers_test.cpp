@@ -10,7 +10,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/comm/handshake.h"
-#include "tandem/comm/key_store/tcp_store.h"
+#include "tandem/comm/key_store/tcp_key_store.h"
 #include "tandem/comm/ranks_test.h"
 
 namespace tandem {
@@ -37,16 +37,18 @@ std::string rest_of(const Socket& socket) {
   return bytes;
 }
 
-class StoreStrangers : public testing::Test {
+class KeyStoreStrangers : public testing::Test {
  protected:
-  TcpStore store_{"127.0.0.1", 0, kTestSecret, Serve::OneHost, seconds(10)};
-  TcpStore client() { return TcpStore("127.0.0.1", store_.port(), kTestSecret, Serve::No, seconds(30)); }
+  TcpKeyStore store_{"127.0.0.1", 0, kTestSecret, Serve::OneHost, seconds(10)};
+  TcpKeyStore client() {
+    return TcpKeyStore("127.0.0.1", store_.port(), kTestSecret, Serve::No, seconds(30));
+  }
 };
 
-TEST_F(StoreStrangers, AreTurnedAwayWithoutTheSecret) {
+TEST_F(KeyStoreStrangers, AreTurnedAwayWithoutTheSecret) {
   for (const Secret& other : {Secret(), Secret::random()}) {
     try {
-      TcpStore("127.0.0.1", store_.port(), other, Serve::No, seconds(30));
+      TcpKeyStore("127.0.0.1", store_.port(), other, Serve::No, seconds(30));
       FAIL() << "let in";
     } catch (const StrangerError& error) {
       EXPECT_EQ(error.what(),
@@ -57,12 +59,12 @@ TEST_F(StoreStrangers, AreTurnedAwayWithoutTheSecret) {
   }
 }
 
-TEST_F(StoreStrangers, FindAnImposterOut) {
-  TcpStore imposter("127.0.0.1", 0, Secret::random(), Serve::OneHost, seconds(10));
-  EXPECT_THROW(TcpStore("127.0.0.1", imposter.port(), kTestSecret, Serve::No, seconds(30)), StrangerError);
+TEST_F(KeyStoreStrangers, FindAnImposterOut) {
+  TcpKeyStore imposter("127.0.0.1", 0, Secret::random(), Serve::OneHost, seconds(10));
+  EXPECT_THROW(TcpKeyStore("127.0.0.1", imposter.port(), kTestSecret, Serve::No, seconds(30)), StrangerError);
 }
 
-TEST_F(StoreStrangers, AreNotUnderstood) {
+TEST_F(KeyStoreStrangers, AreNotUnderstood) {
   const std::string request = encode_frame({"set", "none/0/ended", "rank 1 is gone"});
   const std::string greeting = encode_frame({"hello", "tandem store 1"});
   for (std::string words : {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), request, greeting + request}) {
@@ -76,12 +78,12 @@ TEST_F(StoreStrangers, AreNotUnderstood) {
   EXPECT_EQ(store_.try_get("none/0/ended"), std::nullopt);
 }
 
-TEST_F(StoreStrangers, CannotSayAgainWhatAClientSaid) {
+TEST_F(KeyStoreStrangers, CannotSayAgainWhatAClientSaid) {
   const Socket first = stranger_at(store_.port());
   std::string greeting;
   while (greeting.size() < 40 && receive_some(first, greeting, in(seconds(10)))) {
   }
-  Handshake client(kTestSecret, Side::Client, kStorePurpose);
+  Handshake client(kTestSecret, Side::Client, kKeyStorePurpose);
   const std::string recorded = client.take(greeting);
   for (int i = 0; i < 3; ++i) {
     const Socket replay = stranger_at(store_.port());
@@ -97,11 +99,11 @@ TEST_F(StoreStrangers, CannotSayAgainWhatAClientSaid) {
   EXPECT_TRUE(client.known());
 }
 
-TEST_F(StoreStrangers, AreFewAtATimeHoweverManyCome) {
+TEST_F(KeyStoreStrangers, AreFewAtATimeHoweverManyCome) {
   constexpr int kMany = 600;  // more than the most that any limit of descriptors leaves to them, 256
   std::vector<Socket> strangers;
   for (int i = 0; i < kMany; ++i) strangers.push_back(stranger_at(store_.port()));
-  TcpStore late = client();
+  TcpKeyStore late = client();
   late.set("key", "value");
   EXPECT_EQ(store_.try_get("key"), "value");
   for (size_t i = 0; i + 256 < kMany; ++i) rest_of(strangers[i]);  // because others came
@@ -109,12 +111,12 @@ TEST_F(StoreStrangers, AreFewAtATimeHoweverManyCome) {
 }
 
 // A process that has all its descriptors in use waits until one is free, and does nothing meanwhile.
-TEST(StoreWithoutDescriptors, ServesAgainWhenOneIsFree) {
+TEST(KeyStoreWithoutDescriptors, ServesAgainWhenOneIsFree) {
   int ports[2], go[2];
   ASSERT_EQ(pipe(ports), 0);
   ASSERT_EQ(pipe(go), 0);
   RankProcess process([&] {
-    TcpStore store("127.0.0.1", 0, kTestSecret, Serve::OneHost, seconds(10));
+    TcpKeyStore store("127.0.0.1", 0, kTestSecret, Serve::OneHost, seconds(10));
     const int port = store.port();
     const rlimit few{64, 64};
     setrlimit(RLIMIT_NOFILE, &few);
@@ -141,12 +143,12 @@ TEST(StoreWithoutDescriptors, ServesAgainWhenOneIsFree) {
   ASSERT_EQ(read(ports[0], &port, sizeof(port)), static_cast<ssize_t>(sizeof(port)));
   const Socket waiting = stranger_at(port);
   ASSERT_EQ(write(go[1], "x", 1), 1);
-  TcpStore("127.0.0.1", port, kTestSecret, Serve::No, seconds(30)).set("key", "value");
+  TcpKeyStore("127.0.0.1", port, kTestSecret, Serve::No, seconds(30)).set("key", "value");
   EXPECT_EQ(process.outcome(), "served");
 }
 
-TEST(StoreLimits, AFullStoreRefusesMore) {
-  TcpStore store("127.0.0.1", 0, kTestSecret, Serve::OneHost, seconds(10));
+TEST(KeyStoreLimits, AFullKeyStoreRefusesMore) {
+  TcpKeyStore store("127.0.0.1", 0, kTestSecret, Serve::OneHost, seconds(10));
   const std::string big(15 << 20, 'x');
   std::string message;
   for (int i = 0; i < 18 && message.empty(); ++i) {

@@ -1,4 +1,4 @@
-#include "tandem/comm/key_store/tcp_store_server.h"
+#include "tandem/comm/key_store/tcp_key_store_server.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -54,7 +54,7 @@ const Fields kFull{"refused", "the store is full"};
 
 }  // namespace
 
-struct TcpStoreServer::Client {
+struct TcpKeyStoreServer::Client {
   Socket socket;
   std::unique_ptr<Handshake> handshake;  // until it is no stranger any more
   Deadline came;
@@ -68,7 +68,8 @@ struct TcpStoreServer::Client {
   bool is_stranger() const { return handshake && socket.open(); }
 };
 
-TcpStoreServer::TcpStoreServer(const std::string& host, int port, const Secret& secret, bool from_elsewhere)
+TcpKeyStoreServer::TcpKeyStoreServer(const std::string& host, int port, const Secret& secret,
+                                     bool from_elsewhere)
     : secret_(secret),
       most_strangers_(most_strangers()),
       listeners_(listen_by_name(host, port, from_elsewhere)),
@@ -80,9 +81,9 @@ TcpStoreServer::TcpStoreServer(const std::string& host, int port, const Secret& 
   thread_ = std::jthread([this] { serve(); });
 }
 
-TcpStoreServer::~TcpStoreServer() { stop_writer_.close(); }  // the thread sees the end of the pipe
+TcpKeyStoreServer::~TcpKeyStoreServer() { stop_writer_.close(); }  // the thread sees the end of the pipe
 
-void TcpStoreServer::serve() {
+void TcpKeyStoreServer::serve() {
   for (;;) {
     const int wait_ms = attend();
     std::vector<pollfd> entries{{stop_reader_.fd(), POLLIN, 0}};
@@ -116,22 +117,22 @@ void TcpStoreServer::serve() {
   }
 }
 
-size_t TcpStoreServer::num_strangers() const {
+size_t TcpKeyStoreServer::num_strangers() const {
   return static_cast<size_t>(
       std::ranges::count_if(clients_, [](const auto& client) { return client->is_stranger(); }));
 }
 
-TcpStoreServer::Client* TcpStoreServer::oldest_stranger() const {
+TcpKeyStoreServer::Client* TcpKeyStoreServer::oldest_stranger() const {
   const auto found = std::ranges::find_if(clients_, [](const auto& client) { return client->is_stranger(); });
   return found == clients_.end() ? nullptr : found->get();
 }
 
-bool TcpStoreServer::may_accept(Deadline now) const {
+bool TcpKeyStoreServer::may_accept(Deadline now) const {
   if (now < accept_again_) return false;
   return num_strangers() < most_strangers_ || now - oldest_stranger()->came >= kLeastTime;
 }
 
-void TcpStoreServer::accept_strangers(const Socket& listener) {
+void TcpKeyStoreServer::accept_strangers(const Socket& listener) {
   const Deadline now = Clock::now();
   for (int i = 0; i < kAcceptsAtOnce && may_accept(now); ++i) {
     const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -143,14 +144,14 @@ void TcpStoreServer::accept_strangers(const Socket& listener) {
     if (num_strangers() >= most_strangers_) oldest_stranger()->socket.close();
     Client& client = *clients_.emplace_back(std::make_unique<Client>());
     client.socket = Socket(fd);
-    client.handshake = std::make_unique<Handshake>(secret_, Side::Server, kStorePurpose);
+    client.handshake = std::make_unique<Handshake>(secret_, Side::Server, kKeyStorePurpose);
     client.came = now;
     client.unsent = client.handshake->opening();
     send_rest(client);
   }
 }
 
-void TcpStoreServer::read_proof(Client& client) {
+void TcpKeyStoreServer::read_proof(Client& client) {
   Handshake& handshake = *client.handshake;
   const size_t left = handshake.num_wanted() - client.unread.size();
   if (!receive_some(client.socket, client.unread, Clock::now(), left)) {
@@ -168,7 +169,7 @@ void TcpStoreServer::read_proof(Client& client) {
   }
 }
 
-void TcpStoreServer::read_from(Client& client) {
+void TcpKeyStoreServer::read_from(Client& client) {
   if (!receive_some(client.socket, client.unread, Clock::now())) {
     if (errno != ETIMEDOUT) lose(client);
     return;
@@ -185,14 +186,14 @@ void TcpStoreServer::read_from(Client& client) {
   }
 }
 
-void TcpStoreServer::lose(Client& client) {
+void TcpKeyStoreServer::lose(Client& client) {
   client.socket.close();
   if (client.name.empty()) return;
   client.name.clear();
   if (!values_.contains(client.last_key)) set(client.last_key, client.last_words);
 }
 
-void TcpStoreServer::answer(Client& client, const std::vector<std::string>& request) {
+void TcpKeyStoreServer::answer(Client& client, const std::vector<std::string>& request) {
   const auto is = [&](std::string_view name, size_t num_arguments) {
     return request.size() == num_arguments + 1 && request[0] == name;
   };
@@ -245,7 +246,7 @@ void TcpStoreServer::answer(Client& client, const std::vector<std::string>& requ
   }
 }
 
-bool TcpStoreServer::set(const std::string& key, const std::string& value) {
+bool TcpKeyStoreServer::set(const std::string& key, const std::string& value) {
   const auto found = values_.find(key);
   const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
   const size_t bytes = num_bytes_ - before + key.size() + value.size();
@@ -260,20 +261,20 @@ bool TcpStoreServer::set(const std::string& key, const std::string& value) {
   return true;
 }
 
-void TcpStoreServer::reply(Client& client, const Fields& fields) {
+void TcpKeyStoreServer::reply(Client& client, const Fields& fields) {
   client.unsent += encode_frame(fields);
   send_rest(client);
 }
 
 // What can be sent without waiting: a client that does not read must not hold up the others.
-void TcpStoreServer::send_rest(Client& client) {
+void TcpKeyStoreServer::send_rest(Client& client) {
   const ssize_t sent =
       ::send(client.socket.fd(), client.unsent.data(), client.unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) client.unsent.erase(0, static_cast<size_t>(sent));
   if (sent < 0 && errno != EAGAIN && errno != EINTR) client.unsent.clear();  // the next read sees the end
 }
 
-int TcpStoreServer::attend() {
+int TcpKeyStoreServer::attend() {
   const Deadline now = Clock::now();
   Deadline next = Deadline::max();
   for (const auto& client : clients_) {

@@ -1,4 +1,4 @@
-#include "tandem/comm/store_membership.h"
+#include "tandem/comm/key_store_membership.h"
 
 #include <fmt/ranges.h>
 
@@ -16,42 +16,43 @@ constexpr milliseconds kNewsDelay{300};  // how much later than a closed connect
 
 }  // namespace
 
-StoreMembership::StoreMembership(const std::string& host, int port, const Secret& secret, std::string key,
-                                 int rank, std::vector<std::string> names, milliseconds connect_timeout,
-                                 const std::function<void()>& while_waiting)
+KeyStoreMembership::KeyStoreMembership(const std::string& host, int port, const Secret& secret,
+                                       std::string key, int rank, std::vector<std::string> names,
+                                       milliseconds connect_timeout,
+                                       const std::function<void()>& while_waiting)
     : key_(std::move(key)),
       rank_(rank),
       names_(std::move(names)),
       questions_(host, port, secret, Serve::No, connect_timeout, kPatience, names_[0], while_waiting),
-      lifeline_(host, port, secret, Serve::No, connect_timeout, TcpStore::kPatience, names_[0],
+      lifeline_(host, port, secret, Serve::No, connect_timeout, TcpKeyStore::kPatience, names_[0],
                 while_waiting) {
   const std::string& name = names_[static_cast<size_t>(rank)];
   lifeline_.open_lifeline(name, key_, fmt::format("{} is gone; its own output says why", name));
   thread_ = std::jthread([this] { watch(); });
 }
 
-StoreMembership::~StoreMembership() {
+KeyStoreMembership::~KeyStoreMembership() {
   stop_ = true;
   lifeline_.say_farewell();
   lifeline_.hang_up();
 }
 
-void StoreMembership::watch() {
+void KeyStoreMembership::watch() {
   std::string reason;
   for (;;) {
-    const TcpStore::News news = lifeline_.listen(kHeartbeat, &reason);
-    if (stop_ || news == TcpStore::News::ServerEnded) return;
-    if (news == TcpStore::News::ServerLost) {
+    const TcpKeyStore::News news = lifeline_.listen(kHeartbeat, &reason);
+    if (stop_ || news == TcpKeyStore::News::ServerEnded) return;
+    if (news == TcpKeyStore::News::ServerLost) {
       return settle(
           fmt::format("{} is gone, and the store that it served; its own output says why", names_[0]));
     }
-    if (news == TcpStore::News::Value) return settle(reason);
+    if (news == TcpKeyStore::News::Value) return settle(reason);
     lifeline_.say_alive();
   }
 }
 
 // Where the store is down, its server's end is the watching thread's to tell; this rank says what it saw.
-std::string StoreMembership::agree(const std::string& reason) {
+std::string KeyStoreMembership::agree(const std::string& reason) {
   try {
     return questions_.set_if_missing(key_, reason);
   } catch (const CommError&) {
@@ -59,7 +60,7 @@ std::string StoreMembership::agree(const std::string& reason) {
   }
 }
 
-std::string StoreMembership::silent_ranks() {
+std::string KeyStoreMembership::silent_ranks() {
   try {
     const std::vector<std::string> names = questions_.silent(kSilence);
     if (names.empty()) return {};
@@ -72,7 +73,7 @@ std::string StoreMembership::silent_ranks() {
   }
 }
 
-std::string StoreMembership::awaited_reason() {
+std::string KeyStoreMembership::awaited_reason() {
   const Deadline deadline = std::chrono::steady_clock::now() + kNewsDelay;
   while (!ended() && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(milliseconds(5));

@@ -1,4 +1,4 @@
-#include "tandem/comm/key_store/etcd_store.h"
+#include "tandem/comm/key_store/etcd_key_store.h"
 
 #include <curl/curl.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
-#include "tandem/comm/key_store/poll_store.h"
+#include "tandem/comm/key_store/poll_for_key.h"
 
 namespace tandem {
 namespace {
@@ -55,8 +55,8 @@ std::optional<std::string> first_value(const json& answer) {
 
 }  // namespace
 
-EtcdStore::EtcdStore(const std::string& host, int port, const std::string& prefix,
-                     std::chrono::milliseconds timeout)
+EtcdKeyStore::EtcdKeyStore(const std::string& host, int port, const std::string& prefix,
+                           std::chrono::milliseconds timeout)
     : url_(fmt::format("http://{}:{}/v3/kv/", host.find(':') == std::string::npos ? host : "[" + host + "]",
                        port)),
       prefix_(prefix.empty() ? "/" : fmt::format("/{}/", prefix)),
@@ -73,9 +73,9 @@ EtcdStore::EtcdStore(const std::string& host, int port, const std::string& prefi
   }
 }
 
-EtcdStore::~EtcdStore() { curl_easy_cleanup(curl_); }
+EtcdKeyStore::~EtcdKeyStore() { curl_easy_cleanup(curl_); }
 
-json EtcdStore::ask(const std::string& path, const json& request) {
+json EtcdKeyStore::ask(const std::string& path, const json& request) {
   std::lock_guard lock(mutex_);
   const std::string url = url_ + path, body = request.dump();
   std::string answer;
@@ -102,21 +102,21 @@ json EtcdStore::ask(const std::string& path, const json& request) {
   return reply;
 }
 
-std::string EtcdStore::encoded_key(const std::string& key) const { return to_base64(prefix_ + key); }
+std::string EtcdKeyStore::encoded_key(const std::string& key) const { return to_base64(prefix_ + key); }
 
-void EtcdStore::set(const std::string& key, const std::string& value) {
+void EtcdKeyStore::set(const std::string& key, const std::string& value) {
   ask("put", {{"key", encoded_key(key)}, {"value", to_base64(value)}});
 }
 
-std::optional<std::string> EtcdStore::try_get(const std::string& key) {
+std::optional<std::string> EtcdKeyStore::try_get(const std::string& key) {
   return first_value(ask("range", {{"key", encoded_key(key)}}));
 }
 
-std::string EtcdStore::get(const std::string& key, std::chrono::milliseconds timeout) {
-  return poll_for(*this, key, timeout);
+std::string EtcdKeyStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  return poll_for_key(*this, key, timeout);
 }
 
-std::string EtcdStore::set_if_missing(const std::string& key, const std::string& value) {
+std::string EtcdKeyStore::set_if_missing(const std::string& key, const std::string& value) {
   const std::string name = encoded_key(key);
   const json reply =
       ask("txn", {{"compare", {{{"key", name}, {"target", "CREATE"}, {"create_revision", "0"}}}},
@@ -127,7 +127,7 @@ std::string EtcdStore::set_if_missing(const std::string& key, const std::string&
 }
 
 // Compare and swap until nobody came in between.
-int64_t EtcdStore::add(const std::string& key, int64_t amount) {
+int64_t EtcdKeyStore::add(const std::string& key, int64_t amount) {
   const std::string name = encoded_key(key);
   for (;;) {
     const json present = ask("range", {{"key", name}});
@@ -149,6 +149,6 @@ int64_t EtcdStore::add(const std::string& key, int64_t amount) {
   }
 }
 
-void EtcdStore::remove(const std::string& key) { ask("deleterange", {{"key", encoded_key(key)}}); }
+void EtcdKeyStore::remove(const std::string& key) { ask("deleterange", {{"key", encoded_key(key)}}); }
 
 }  // namespace tandem

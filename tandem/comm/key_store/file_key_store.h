@@ -3,13 +3,13 @@
 
 #include <filesystem>
 
-#include "tandem/comm/key_store/store.h"
+#include "tandem/comm/key_store/key_store.h"
 
 namespace tandem {
 
-class FileStore final : public Store {
+class FileKeyStore final : public KeyStore {
  public:
-  explicit FileStore(std::filesystem::path directory);  // made where it is missing
+  explicit FileKeyStore(std::filesystem::path directory);  // made where it is missing
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;

@@ -15,9 +15,9 @@ namespace tandem {
 
 // All methods throw CommError naming the store's address when it cannot be reached, and get() when the key
 // does not appear in time (naming the key).
-class Store {
+class KeyStore {
  public:
-  virtual ~Store() = default;
+  virtual ~KeyStore() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;  // waits for it
   virtual std::optional<std::string> try_get(const std::string& key) = 0;
@@ -35,7 +35,7 @@ class Store {
 // Throws ConfigError for another address, CommError where the store is not reached within `timeout`,
 // ListenError where it cannot be served. A tcp store lets in those who know the secret; a directory must be
 // this user's; etcd lets in whomever it lets in.
-std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::chrono::milliseconds timeout,
-                                  const Secret& secret);
+std::unique_ptr<KeyStore> make_key_store(const std::string& address, bool serve,
+                                         std::chrono::milliseconds timeout, const Secret& secret);
 
 }  // namespace tandem

@@ -2,10 +2,10 @@
 #include <string_view>
 
 #include "tandem/base/error.h"
-#include "tandem/comm/key_store/etcd_store.h"
-#include "tandem/comm/key_store/file_store.h"
-#include "tandem/comm/key_store/store.h"
-#include "tandem/comm/key_store/tcp_store.h"
+#include "tandem/comm/key_store/etcd_key_store.h"
+#include "tandem/comm/key_store/file_key_store.h"
+#include "tandem/comm/key_store/key_store.h"
+#include "tandem/comm/key_store/tcp_key_store.h"
 
 namespace tandem {
 namespace {
@@ -32,22 +32,22 @@ HostPort parse_host_port(std::string_view text, const std::string& address) {
 
 }  // namespace
 
-std::unique_ptr<Store> make_store(const std::string& address, bool serve, std::chrono::milliseconds timeout,
-                                  const Secret& secret) {
+std::unique_ptr<KeyStore> make_key_store(const std::string& address, bool serve,
+                                         std::chrono::milliseconds timeout, const Secret& secret) {
   const size_t scheme_end = address.find("://");
   const std::string scheme = scheme_end == std::string::npos ? "" : address.substr(0, scheme_end);
   const std::string rest = scheme.empty() ? "" : address.substr(scheme_end + 3);
   if (scheme == "tcp") {
     const HostPort place = parse_host_port(rest, address);
-    return std::make_unique<TcpStore>(place.host, place.port, secret, serve ? Serve::ManyHosts : Serve::No,
-                                      timeout);
+    return std::make_unique<TcpKeyStore>(place.host, place.port, secret, serve ? Serve::ManyHosts : Serve::No,
+                                         timeout);
   }
-  if (scheme == "file" && rest.starts_with('/')) return std::make_unique<FileStore>(rest);
+  if (scheme == "file" && rest.starts_with('/')) return std::make_unique<FileKeyStore>(rest);
   if (scheme == "etcd") {
     const size_t slash = rest.find('/');
     const HostPort place = parse_host_port(std::string_view(rest).substr(0, slash), address);
-    return std::make_unique<EtcdStore>(place.host, place.port,
-                                       slash == std::string::npos ? "" : rest.substr(slash + 1), timeout);
+    return std::make_unique<EtcdKeyStore>(place.host, place.port,
+                                          slash == std::string::npos ? "" : rest.substr(slash + 1), timeout);
   }
   throw ConfigError(
       "store address '{}': expected tcp://host:port, file:///directory or etcd://host:port/prefix", address);

@@ -1,5 +1,5 @@
 // The same promises of every store: threads as clients, and what each says when it is down.
-#include "tandem/comm/key_store/store.h"
+#include "tandem/comm/key_store/key_store.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
-#include "tandem/comm/key_store/tcp_store.h"
+#include "tandem/comm/key_store/tcp_key_store.h"
 #include "tandem/comm/ranks_test.h"
 #include "tandem/comm/tcp/own_address.h"
 
@@ -66,13 +66,13 @@ class EtcdServer {
   pid_t pid_ = -1;
 };
 
-class EveryStore : public testing::TestWithParam<std::string> {
+class EveryKeyStore : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() == "tcp") {
       const int port = free_port();
       address_ = "tcp://127.0.0.1:" + std::to_string(port);
-      served_ = make_store(address_, true, seconds(5), kSecret);
+      served_ = make_key_store(address_, true, seconds(5), kSecret);
     } else if (GetParam() == "file") {
       directory_ = std::filesystem::temp_directory_path() / ("tandem_store_" + std::to_string(getpid()));
       address_ = "file://" + directory_.string();
@@ -91,18 +91,18 @@ class EveryStore : public testing::TestWithParam<std::string> {
   void TearDown() override {
     if (!directory_.empty()) std::filesystem::remove_all(directory_);
   }
-  std::unique_ptr<Store> open() { return make_store(address_, false, seconds(5), kSecret); }
+  std::unique_ptr<KeyStore> open() { return make_key_store(address_, false, seconds(5), kSecret); }
 
   std::string address_;
   std::filesystem::path directory_;
   std::unique_ptr<EtcdServer> etcd_;
-  std::unique_ptr<Store> served_, store_;
+  std::unique_ptr<KeyStore> served_, store_;
 };
 
-INSTANTIATE_TEST_SUITE_P(, EveryStore, testing::Values("tcp", "file", "etcd"),
+INSTANTIATE_TEST_SUITE_P(, EveryKeyStore, testing::Values("tcp", "file", "etcd"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(EveryStore, KeepsAndRemovesValues) {
+TEST_P(EveryKeyStore, KeepsAndRemovesValues) {
   const std::string binary("a\0b\n\xff", 5);
   store_->set("run/1/x y", binary);
   EXPECT_EQ(open()->get("run/1/x y", seconds(1)), binary);
@@ -116,7 +116,7 @@ TEST_P(EveryStore, KeepsAndRemovesValues) {
   EXPECT_EQ(store_->try_get("run"), "1");
 }
 
-TEST_P(EveryStore, GetWaitsForTheKeyAndSaysWhichDidNotCome) {
+TEST_P(EveryKeyStore, GetWaitsForTheKeyAndSaysWhichDidNotCome) {
   std::jthread writer([&] {
     const auto other = open();
     std::this_thread::sleep_for(milliseconds(30));
@@ -127,7 +127,7 @@ TEST_P(EveryStore, GetWaitsForTheKeyAndSaysWhichDidNotCome) {
   EXPECT_EQ(message, "store " + store_->description() + ": key 'never' did not appear within 0.05 s");
 }
 
-TEST_P(EveryStore, AddAndSetIfMissingAreAtomic) {
+TEST_P(EveryKeyStore, AddAndSetIfMissingAreAtomic) {
   constexpr int kThreads = 4, kTimes = 25;
   std::atomic<int> num_first{0};
   {
@@ -149,44 +149,46 @@ TEST_P(EveryStore, AddAndSetIfMissingAreAtomic) {
   EXPECT_NE(message_of([&] { store_->add("word", 1); }).find("'word'"), std::string::npos);
 }
 
-TEST(MakeStore, RefusesWhatIsNoAddress) {
-  EXPECT_THROW(make_store("redis://h:1", false, seconds(1), kSecret), ConfigError);
-  EXPECT_THROW(make_store("/tmp/x", false, seconds(1), kSecret), ConfigError);
-  EXPECT_EQ(message_of([] { make_store("tcp://host", false, seconds(1), kSecret); }),
+TEST(MakeKeyStore, RefusesWhatIsNoAddress) {
+  EXPECT_THROW(make_key_store("redis://h:1", false, seconds(1), kSecret), ConfigError);
+  EXPECT_THROW(make_key_store("/tmp/x", false, seconds(1), kSecret), ConfigError);
+  EXPECT_EQ(message_of([] { make_key_store("tcp://host", false, seconds(1), kSecret); }),
             "store address 'tcp://host': expected host:port after the scheme, found 'host'");
 }
 
-TEST(TcpStore, NamesThePortThatIsInUse) {
-  const TcpStore first("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
-  const auto serve_there = [&] { TcpStore("127.0.0.1", first.port(), kSecret, Serve::OneHost, seconds(1)); };
+TEST(TcpKeyStore, NamesThePortThatIsInUse) {
+  const TcpKeyStore first("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  const auto serve_there = [&] {
+    TcpKeyStore("127.0.0.1", first.port(), kSecret, Serve::OneHost, seconds(1));
+  };
   EXPECT_THROW(serve_there(), ListenError);
   const std::string message = message_of(serve_there);
   EXPECT_TRUE(message.starts_with("port " + std::to_string(first.port()) + " on 127.0.0.1: already in use"))
       << message;
 }
 
-TEST(TcpStore, SaysThatNobodyServesIt) {
+TEST(TcpKeyStore, SaysThatNobodyServesIt) {
   const int port = free_port();
   const std::string message =
-      message_of([&] { TcpStore("127.0.0.1", port, kSecret, Serve::No, milliseconds(50)); });
+      message_of([&] { TcpKeyStore("127.0.0.1", port, kSecret, Serve::No, milliseconds(50)); });
   EXPECT_NE(message.find(std::to_string(port) +
                          ": not reached within 0.05 s: Connection refused; is rank 0 running"),
             std::string::npos)
       << message;
 }
 
-TEST(TcpStore, SaysWhenItGoesDown) {
-  auto served = std::make_unique<TcpStore>("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
-  TcpStore client("127.0.0.1", served->port(), kSecret, Serve::No, seconds(5));
+TEST(TcpKeyStore, SaysWhenItGoesDown) {
+  auto served = std::make_unique<TcpKeyStore>("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  TcpKeyStore client("127.0.0.1", served->port(), kSecret, Serve::No, seconds(5));
   client.set("a", "b");
   served.reset();
   const std::string message = message_of([&] { client.set("a", "c"); });
   EXPECT_NE(message.find("is down"), std::string::npos) << message;
 }
 
-TEST(TcpStore, SaysWhoseItIsWhenItGoesDown) {
-  auto served = std::make_unique<TcpStore>("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
-  TcpStore client("127.0.0.1", served->port(), kSecret, Serve::No, seconds(5), seconds(5), "rank 0");
+TEST(TcpKeyStore, SaysWhoseItIsWhenItGoesDown) {
+  auto served = std::make_unique<TcpKeyStore>("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  TcpKeyStore client("127.0.0.1", served->port(), kSecret, Serve::No, seconds(5), seconds(5), "rank 0");
   const std::string name = "store tcp 127.0.0.1:" + std::to_string(served->port()) + " of rank 0: is down";
   served.reset();
   const std::string message = message_of([&] { client.set("a", "c"); });
@@ -198,10 +200,10 @@ bool reaches(const std::string& address, int port) {
   return connect_once(address, port, std::chrono::steady_clock::now() + seconds(5), &problem).open();
 }
 
-TEST(TcpStore, IsReachedByItsOwnAddressOnly) {
+TEST(TcpKeyStore, IsReachedByItsOwnAddressOnly) {
   for (const Serve serve : {Serve::OneHost, Serve::ManyHosts}) {
     for (const char* host : {"127.0.0.1", "localhost"}) {
-      const TcpStore served(host, 0, kSecret, serve, seconds(5));
+      const TcpKeyStore served(host, 0, kSecret, serve, seconds(5));
       EXPECT_TRUE(reaches("127.0.0.1", served.port()));
       EXPECT_FALSE(reaches("127.0.0.3", served.port()));
       if (outer_address() != kLoopback) {
@@ -212,46 +214,46 @@ TEST(TcpStore, IsReachedByItsOwnAddressOnly) {
 }
 
 // A machine's own name often leads to loopback only, which is not where others look for it.
-TEST(TcpStore, UnderTheMachinesNameItIsReachedFromElsewhereWhereOthersAre) {
+TEST(TcpKeyStore, UnderTheMachinesNameItIsReachedFromElsewhereWhereOthersAre) {
   try {
     listen_at(hostname(), 0);
   } catch (const ListenError&) {
     GTEST_SKIP() << "the machine's name leads nowhere";
   }
-  const TcpStore alone(hostname(), 0, kSecret, Serve::OneHost, seconds(5));
+  const TcpKeyStore alone(hostname(), 0, kSecret, Serve::OneHost, seconds(5));
   EXPECT_TRUE(reaches(hostname(), alone.port()));
   EXPECT_FALSE(reaches("127.0.0.3", alone.port()));
-  const TcpStore served(hostname(), 0, kSecret, Serve::ManyHosts, seconds(5));
+  const TcpKeyStore served(hostname(), 0, kSecret, Serve::ManyHosts, seconds(5));
   EXPECT_TRUE(reaches(hostname(), served.port()));
   EXPECT_TRUE(reaches(outer_address(), served.port()));
   EXPECT_FALSE(reaches("127.0.0.3", served.port()));
 }
 
-TEST(TcpStore, ALifelineThatBreaksLeavesItsLastWords) {
-  TcpStore served("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
-  TcpStore polite("127.0.0.1", served.port(), kSecret, Serve::No, seconds(5));
+TEST(TcpKeyStore, ALifelineThatBreaksLeavesItsLastWords) {
+  TcpKeyStore served("127.0.0.1", 0, kSecret, Serve::OneHost, seconds(5));
+  TcpKeyStore polite("127.0.0.1", served.port(), kSecret, Serve::No, seconds(5));
   polite.open_lifeline("rank 1", "end", "rank 1 is gone");
   polite.say_farewell();
   polite.hang_up();
   {
-    TcpStore killed("127.0.0.1", served.port(), kSecret, Serve::No, seconds(5));
+    TcpKeyStore killed("127.0.0.1", served.port(), kSecret, Serve::No, seconds(5));
     killed.open_lifeline("rank 2", "end", "rank 2 is gone");
   }
   EXPECT_EQ(served.get("end", seconds(5)), "rank 2 is gone");
 }
 
-TEST(FileStore, IsNotADirectoryThatOthersMayWriteTo) {
+TEST(FileKeyStore, IsNotADirectoryThatOthersMayWriteTo) {
   const std::filesystem::path directory =
       std::filesystem::temp_directory_path() / ("tandem_open_" + std::to_string(getpid()));
   std::filesystem::create_directory(directory);
   for (const mode_t mode : {0777u, 0775u, 0702u}) {
     chmod(directory.c_str(), mode);
     const std::string message =
-        message_of([&] { make_store("file://" + directory.string(), false, seconds(1), kSecret); });
+        message_of([&] { make_key_store("file://" + directory.string(), false, seconds(1), kSecret); });
     EXPECT_NE(message.find("others may write there"), std::string::npos) << message;
   }
   chmod(directory.c_str(), 0755);
-  make_store("file://" + directory.string(), false, seconds(1), kSecret)->set("key", "value");
+  make_key_store("file://" + directory.string(), false, seconds(1), kSecret)->set("key", "value");
   for (const auto& file : std::filesystem::directory_iterator(directory)) {
     EXPECT_EQ(file.status().permissions() &
                   (std::filesystem::perms::group_all | std::filesystem::perms::others_all),
@@ -261,10 +263,10 @@ TEST(FileStore, IsNotADirectoryThatOthersMayWriteTo) {
   std::filesystem::remove_all(directory);
 }
 
-TEST(EtcdStore, SaysThatItIsDown) {
+TEST(EtcdKeyStore, SaysThatItIsDown) {
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
   const std::string message =
-      message_of([&] { make_store("etcd://" + address, false, seconds(1), kSecret); });
+      message_of([&] { make_key_store("etcd://" + address, false, seconds(1), kSecret); });
   EXPECT_TRUE(message.starts_with("store etcd " + address + ": cannot be reached")) << message;
 }
 
