@@ -112,8 +112,8 @@ class RankMemory {
   std::vector<Piece> pieces_;
 };
 
-inline void save_as_ranks(const std::filesystem::path& folder, const CheckpointMeta& meta,
-                          const ExampleState& state, const ExampleLayout& layout) {
+inline void save_as_ranks(const StoreRef& folder, const CheckpointMeta& meta, const ExampleState& state,
+                          const ExampleLayout& layout) {
   CheckpointWriter zero(folder, 0, nullptr, {0, layout.num_ranks, "t"});
   run_ranks(layout.num_ranks, [&](int rank) {
     const RankMemory memory(state, layout, rank);

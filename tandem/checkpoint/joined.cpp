@@ -33,7 +33,7 @@ std::vector<std::string> digest_and_join(std::span<const std::byte> high, std::s
   return digests.finish();
 }
 
-void write_joined(OutputFile& file, std::span<const std::byte> high, std::span<const std::byte> low) {
+void write_joined(ObjectWriter& file, std::span<const std::byte> high, std::span<const std::byte> low) {
   for_each_joined(high, low, {}, [&](std::span<const std::byte> bytes) { file.write_all(bytes); });
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/base/file.h"
+#include "tandem/store/store.h"
 
 namespace tandem {
 
@@ -15,6 +15,6 @@ namespace tandem {
 std::vector<std::string> digest_and_join(std::span<const std::byte> high, std::span<const std::byte> low,
                                          std::span<std::byte> dst);
 
-void write_joined(OutputFile& file, std::span<const std::byte> high, std::span<const std::byte> low);
+void write_joined(ObjectWriter& file, std::span<const std::byte> high, std::span<const std::byte> low);
 
 }  // namespace tandem

@@ -1,38 +1,23 @@
-// The checkpoints folder of a run: step-00000100/, latest (a symbolic link to the newest), and while a save
-// is under way .tmp-step-00000100-TOKEN/ (pending.h). A step-* directory appears and disappears by a rename:
-// whole or not at all.
+// The checkpoints of a run: bundles (store/store.h) step-00000100, ..., and `latest`, which stands for the
+// newest. On a disk they are directories and a symbolic link, and while a save is under way there is
+// .tmp-step-00000100-TOKEN/ (pending.h).
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tandem/store/store.h"
+
 namespace tandem {
 
-inline constexpr std::string_view kPendingPrefix = ".tmp-";
+inline constexpr const char* kLatest = "latest";
 
 std::string checkpoint_name(int64_t step);  // "step-00000100"
 bool is_checkpoint_name(std::string_view name);
 
-// Every step-* directory, lowest step first. A missing folder has none.
-std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
-
-void point_latest(const std::filesystem::path& folder,
-                  const std::string& name);  // at folder/name, atomically
-
-void remove_checkpoint(const std::filesystem::path& checkpoint);
-
-// Where a checkpoint goes for the moment in which another of its name takes its place, on file systems that
-// cannot exchange two directories.
-std::filesystem::path aside_path(const std::filesystem::path& checkpoint);
-
-// Those that a kill in that moment left aside get their names back. Before anybody looks for the newest.
-void put_back_replaced(const std::filesystem::path& folder);
-
-// Removes what writers that were killed left behind; leaves what a living one is filling. Returns a sentence
-// for each that cannot be removed: it is in nobody's way.
-std::vector<std::string> remove_leftovers(const std::filesystem::path& folder);
+// Names, lowest step first. A missing folder has none.
+std::vector<std::string> list_checkpoints(const StoreRef& store);
 
 }  // namespace tandem

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "tandem/base/error.h"
-#include "tandem/base/file.h"
 #include "tandem/checkpoint/boxes.h"
 #include "tandem/checkpoint/manifest_json.h"
 
@@ -93,36 +92,48 @@ Manifest parse_manifest(std::string_view text, const std::string& origin) {
   return manifest;
 }
 
-void check_files(const Manifest& manifest, const std::filesystem::path& directory) {
+std::unique_ptr<ObjectReader> Manifest::open(const std::string& file) const {
+  TANDEM_CHECK(store.has_value(), "a manifest that was not read from a store");
+  return (*store)->open(fmt::format("{}/{}", name, file));
+}
+
+void check_files(const Manifest& manifest, const OpenFile& open) {
   for (const CheckpointFile& file : manifest.files) {
-    const std::filesystem::path path = directory / file.name;
+    std::unique_ptr<ObjectReader> object;
     int64_t bytes = 0;
     try {
-      bytes = regular_file_bytes(path);
+      object = open(file.name);
+      bytes = object->size();
     } catch (const IoError& error) {
       throw DataError("{}: the checkpoint is not whole without it", error.what());
     }
     if (bytes != file.bytes) {
-      throw DataError("{}: expected {} bytes, found {}: truncated or replaced", path.string(), file.bytes,
-                      bytes);
+      throw DataError("{}: expected {} bytes, found {}: truncated or replaced", object->description(),
+                      file.bytes, bytes);
     }
   }
 }
 
-Manifest read_manifest(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  fs::path directory = path.filename() == kManifestFile ? path.parent_path() : path;
-  if (fs::is_symlink(directory)) directory = directory.parent_path() / fs::read_symlink(directory);  // latest
-  const fs::path file = directory / kManifestFile;
-  std::error_code error;
-  if (!fs::exists(file, error)) {
+Manifest read_manifest(const StoreRef& store, const std::string& name) {
+  const std::string bundle = store->alias(name).value_or(name);
+  const std::string file = fmt::format("{}/{}", bundle, kManifestFile);
+  const std::string origin = store->description(file);
+  if (!store->exists(file)) {
     throw DataError("{}: no such file; expected a checkpoint directory such as RUN/checkpoints/step-00000100",
-                    file.string());
+                    origin);
   }
-  Manifest manifest = parse_manifest(read_text(file), file.string());
-  check_files(manifest, directory);
-  manifest.directory = directory;
+  Manifest manifest = parse_manifest(read_text(*store->open(file)), origin);
+  manifest.store = store;
+  manifest.name = bundle;
+  manifest.directory = store->description(bundle);
+  check_files(manifest, [&](const std::string& data) { return manifest.open(data); });
   return manifest;
+}
+
+Manifest read_manifest(const std::filesystem::path& path) {
+  std::filesystem::path directory = path.filename() == kManifestFile ? path.parent_path() : path;
+  if (!directory.has_filename()) directory = directory.parent_path();  // ended with a slash
+  return read_manifest(directory.parent_path(), directory.filename().string());
 }
 
 }  // namespace tandem

@@ -9,7 +9,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,11 +21,12 @@
 #include "tandem/base/dtype.h"
 #include "tandem/base/mesh.h"
 #include "tandem/base/shape.h"
+#include "tandem/store/store.h"
 
 namespace tandem {
 
 inline constexpr int kManifestVersion = 2;
-inline constexpr std::string_view kManifestFile = "manifest.json";
+inline constexpr std::string_view kManifestFile = kIndexName;
 
 // Bytes [offset, offset + bytes) of `file` are the elements of `box`, row-major.
 struct Shard {
@@ -73,11 +77,15 @@ struct Manifest {
   int64_t digest_block = 0;  // 0: a shard has one digest, however long it is
   std::vector<CheckpointFile> files;
   std::vector<TensorEntry> tensors;
-  std::filesystem::path directory;  // where it was read from; not part of the file
+  // Where it was read from; not part of the file.
+  std::optional<StoreRef> store;
+  std::string name;                 // of its bundle there
+  std::filesystem::path directory;  // the bundle's description: a path on a disk
 
   const TensorEntry* find(std::string_view name) const;  // nullptr when there is none
   int64_t total_bytes() const;                           // of all tensors
   int64_t num_shards() const;
+  std::unique_ptr<ObjectReader> open(const std::string& file) const;
   int64_t block_bytes(const Shard& shard) const;  // what one of its digests is of; the last may be of less
 };
 
@@ -91,11 +99,15 @@ void check_shards(const Manifest& manifest, const std::string& origin);
 // earlier version) wrote, or fails check_shards.
 Manifest parse_manifest(std::string_view text, const std::string& origin);
 
-// Throws DataError naming the first of the manifest's files that is not in the directory with its size.
-void check_files(const Manifest& manifest, const std::filesystem::path& directory);
+// Throws DataError naming the first of the manifest's files that `open` does not give with its size.
+using OpenFile = std::function<std::unique_ptr<ObjectReader>(const std::string& file)>;
+void check_files(const Manifest& manifest, const OpenFile& open);
 
-// Takes a checkpoint directory, a link to one, or its manifest.json. Checks that every file is there with its
-// size, not the bytes in it. Throws DataError naming the file.
+// Of a checkpoint in a store, or of what `latest` stands for. Checks that every file is there with its size,
+// not the bytes in it. Throws DataError naming the file.
+Manifest read_manifest(const StoreRef& store, const std::string& name);
+
+// Takes a checkpoint directory, a link to one, or its manifest.json.
 Manifest read_manifest(const std::filesystem::path& path);
 
 }  // namespace tandem

@@ -8,31 +8,29 @@
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Oldest first, without the skipped ones and those that cannot be read.
-std::vector<fs::path> older_than(const Manifest& newest, const fs::path& folder,
-                                 const std::vector<Skipped>& skipped) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  for (const fs::path& directory : list_checkpoints(folder)) {
-    const auto is_it = [&](const Skipped& bad) { return bad.directory.filename() == directory.filename(); };
+std::vector<std::string> older_than(const Manifest& newest, const StoreRef& store,
+                                    const std::vector<Skipped>& skipped) {
+  std::vector<std::pair<int64_t, std::string>> found;
+  for (const std::string& name : list_checkpoints(store)) {
+    const auto is_it = [&](const Skipped& bad) { return bad.directory.filename() == name; };
     if (std::any_of(skipped.begin(), skipped.end(), is_it)) continue;
     try {
-      const int64_t sequence = read_manifest(directory).sequence;
-      if (sequence < newest.sequence) found.emplace_back(sequence, directory);
+      const int64_t sequence = read_manifest(store, name).sequence;
+      if (sequence < newest.sequence) found.emplace_back(sequence, name);
     } catch (const Error&) {  // whoever looked for the newest has told of it
     }
   }
   std::sort(found.begin(), found.end());
-  std::vector<fs::path> directories;
-  for (auto& [sequence, directory] : found) directories.push_back(std::move(directory));
-  return directories;
+  std::vector<std::string> names;
+  for (auto& [sequence, name] : found) names.push_back(std::move(name));
+  return names;
 }
 
 }  // namespace
 
-std::vector<std::string> mend_checkpoints(const fs::path& folder, int keep, const Latest& restored) {
-  std::vector<std::string> troubles = remove_leftovers(folder);
+std::vector<std::string> mend_checkpoints(const StoreRef& store, int keep, const Latest& restored) {
+  std::vector<std::string> troubles = store->remove_leftovers();
   if (!restored.manifest) return troubles;
   const auto attempt = [&](const auto& action) {
     try {
@@ -42,15 +40,15 @@ std::vector<std::string> mend_checkpoints(const fs::path& folder, int keep, cons
     }
   };
   const Manifest& newest = *restored.manifest;
-  const fs::path name = newest.directory.filename();
-  std::error_code error;
-  if (fs::read_symlink(folder / "latest", error) != name)
-    attempt([&] { point_latest(folder, name.string()); });
+  const std::string name = newest.directory.filename().string();
+  attempt([&] {
+    if (store->alias(kLatest) != name) store->set_alias(kLatest, name);
+  });
   if (keep == 0) return troubles;
-  std::vector<fs::path> older;
-  attempt([&] { older = older_than(newest, folder, restored.skipped); });
+  std::vector<std::string> older;
+  attempt([&] { older = older_than(newest, store, restored.skipped); });
   for (size_t i = 0; i + static_cast<size_t>(keep) <= older.size(); ++i)
-    attempt([&] { remove_checkpoint(older[i]); });
+    attempt([&] { store->remove_bundle(older[i]); });
   return troubles;
 }
 

@@ -1,7 +1,6 @@
-// What a process that was killed left undone in a checkpoints folder is done when the next one starts.
+// What a process that was killed left undone in a store of checkpoints is done when the next one starts.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -9,11 +8,10 @@
 
 namespace tandem {
 
-// Clears leftovers of the dead. Where the run goes on from the folder's newest good checkpoint, `restored`,
+// Clears leftovers of the dead. Where the run goes on from the store's newest good checkpoint, `restored`,
 // it also points `latest` to it and removes what is older than the `keep` newest (0: none), which the save
 // that was killed would have done; those that `restored` has skipped neither count nor go. Returns a sentence
 // for whatever could not be done: none of it keeps a run from going on.
-std::vector<std::string> mend_checkpoints(const std::filesystem::path& folder, int keep,
-                                          const Latest& restored);
+std::vector<std::string> mend_checkpoints(const StoreRef& store, int keep, const Latest& restored);
 
 }  // namespace tandem

@@ -21,7 +21,7 @@ class Mend : public CheckpointTest {
 
 TEST_F(Mend, FinishesWhatASaveWasKilledBefore) {
   save({1, 2, 3});
-  point_latest(folder, "step-00000002");
+  StoreRef(folder)->set_alias(kLatest, "step-00000002");
   fs::rename(folder / "step-00000001", folder / ".tmp-old-step-00000001-99");
   EXPECT_TRUE(mend_checkpoints(folder, 1, latest()).empty());
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000003"}));

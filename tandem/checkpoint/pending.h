@@ -1,10 +1,9 @@
-// The directory of a save that is under way, .tmp-step-00000100-TOKEN/, which all ranks fill together:
+// A save that is under way: a draft (store/draft.h) that all ranks fill together.
 //   rank-00003.ckpt   a rank's data, growing
 //   part-00003.json   what is in it: the rank is done
-//   manifest.json     written by rank 0 when all are done, after which it renames the directory
 //   failed-00003      a rank could not save, and why: nobody waits for it any longer
-//   left-00003        a rank has seen the failure; the last of all to see it removes the directory
-// Every rank holds a shared lock on it while it lives, so that it is told from what killed ranks left behind.
+//   left-00003        a rank has seen the failure; the last of all to see it removes the draft
+// When all parts are there, rank 0 commits it with the manifest as its index.
 #pragma once
 
 #include <chrono>
@@ -13,6 +12,8 @@
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "tandem/store/draft.h"
 
 namespace tandem {
 
@@ -25,33 +26,33 @@ struct SaveGroup {
   std::function<void()> check_peers = [] {};  // throws where one is known to be lost; asked while waiting
 };
 
-class PendingDirectory {
+class PendingSave {
  public:
-  // Creates folder/.tmp-NAME-TOKEN, or joins the ranks that are there already.
-  PendingDirectory(const std::filesystem::path& folder, const std::string& name, const SaveGroup& group);
+  // Begins a draft of the bundle `name`, or joins the ranks that are there already.
+  PendingSave(const StoreRef& store, const std::string& name, const SaveGroup& group);
 
   // A single rank removes it unless it was committed. Of many, the last to leave a failed save does; a rank
   // that goes before the outcome is known leaves it as it is.
-  ~PendingDirectory();
-  PendingDirectory(const PendingDirectory&) = delete;
-  PendingDirectory& operator=(const PendingDirectory&) = delete;
+  ~PendingSave();
+  PendingSave(const PendingSave&) = delete;
+  PendingSave& operator=(const PendingSave&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path target() const { return folder_ / name_; }
+  std::filesystem::path path() const { return draft_->description(); }
+  std::string target() const { return store_->description(name_); }
+  Draft& draft() { return *draft_; }
 
   // This rank is done. From then on rank 0 may commit at any moment: nothing of this rank goes any more, and
   // whatever can fail comes before.
   void add_part(std::string_view text);
 
-  // Rank 0: waits for the parts of all others, by rank. Throws CommError naming the rank that failed and its
-  // reason, or IoError with those of which there is none though nothing has grown for as long as `patience`
-  // says at the time.
-  std::vector<std::filesystem::path> await_parts(
-      const std::function<std::chrono::milliseconds()>& patience) const;
+  // Rank 0: waits for the parts of all others and gives their names, by rank. Throws CommError naming the
+  // rank that failed and its reason, or IoError with those of which there is none though nothing has grown
+  // for as long as `patience` says at the time.
+  std::vector<std::string> await_parts(const std::function<std::chrono::milliseconds()>& patience) const;
 
-  // Rank 0: removes the parts, syncs, and renames to folder/name, in place of an older one of that name,
-  // which stays aside until drop_replaced.
-  void commit();
+  // Rank 0: commits the draft with this index, without the parts; an older one of that name stays until
+  // drop_replaced.
+  void commit(std::string_view index);
   void drop_replaced() noexcept;  // for whoever has read back what was committed
 
   // Others: wait until rank 0 has committed; it is durable then. Throw as await_parts does.
@@ -69,14 +70,13 @@ class PendingDirectory {
   };
   Contents look() const;
   void throw_if_failed(const Contents& contents) const;
-  bool is_at(const std::filesystem::path& path) const;  // this very directory, whatever its name now
+  std::vector<std::string> part_names() const;  // of all but rank 0
+  bool is_past_open() const noexcept;
 
-  std::filesystem::path folder_;
+  StoreRef store_;
   std::string name_;
-  std::filesystem::path path_;
-  std::filesystem::path replaced_;  // where an older checkpoint of that name is after a commit
   SaveGroup group_;
-  int lock_ = -1;
+  std::unique_ptr<Draft> draft_;
   bool part_in_place_ = false;
   bool committed_ = false;
 };

@@ -5,7 +5,6 @@
 
 #include "tandem/base/error.h"
 #include "tandem/checkpoint/example_state_test.h"
-#include "tandem/checkpoint/layout.h"
 
 namespace tandem {
 namespace {
@@ -25,8 +24,8 @@ class Pending : public CheckpointTest {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   static SaveGroup rank(int rank, int world_size) { return {rank, world_size, "t", milliseconds(100)}; }
-  std::unique_ptr<PendingDirectory> join(int number, int world_size) const {
-    return std::make_unique<PendingDirectory>(folder, "step-00000001", rank(number, world_size));
+  std::unique_ptr<PendingSave> join(int number, int world_size) const {
+    return std::make_unique<PendingSave>(folder, "step-00000001", rank(number, world_size));
   }
 };
 
@@ -43,7 +42,7 @@ TEST_F(Pending, CommittingReplacesAnOlderDirectoryOfThatName) {
   for (const char* text : {"first", "second"}) {
     const auto pending = join(0, 1);
     put(pending->path() / "a", text);
-    pending->commit();
+    pending->commit("{}");
     EXPECT_EQ(text_of(folder / "step-00000001" / "a"), text);
     if (std::string(text) == "second") {
       EXPECT_EQ(text_of(pending->path() / "a"), "first") << "still needed";
@@ -62,10 +61,11 @@ TEST_F(Pending, ARankThatGoesBeforeTheOutcomeLeavesItsPart) {
   const auto zero = join(0, 2);
   const auto parts = zero->await_parts([] { return milliseconds(100); });
   ASSERT_EQ(parts.size(), 1u);
-  EXPECT_EQ(text_of(parts[0]), "{}");
-  zero->commit();
+  EXPECT_EQ(read_text(*zero->draft().open(parts[0])), "{}");
+  zero->commit("{}");
   EXPECT_EQ(names(), std::vector<std::string>{"step-00000001"});
-  EXPECT_TRUE(fs::is_empty(folder / "step-00000001"));  // parts are not part of a checkpoint
+  for (const auto& entry : fs::directory_iterator(folder / "step-00000001"))
+    EXPECT_EQ(entry.path().filename(), "manifest.json");  // parts are not part of a checkpoint
 }
 
 TEST_F(Pending, OthersSeeTheCommitOfTheirOwnDirectoryAndNotOfAnOlderOne) {
@@ -74,7 +74,7 @@ TEST_F(Pending, OthersSeeTheCommitOfTheirOwnDirectoryAndNotOfAnOlderOne) {
   const auto one = join(1, 2);
   EXPECT_NE(message_of<IoError>([&] { one->await_commit(); }).find("rank 0: has not committed"),
             std::string::npos);
-  zero->commit();
+  zero->commit("{}");
   EXPECT_NO_THROW(one->await_commit());
 }
 
@@ -124,7 +124,7 @@ TEST_F(Pending, NobodyWaitsOnceARankIsKnownToBeLost) {
   for (const int number : {0, 1}) {
     SaveGroup group{number, 3, "t", std::chrono::minutes(10)};
     group.check_peers = [] { throw CommError("rank 2 is gone"); };
-    const PendingDirectory pending(folder, "step-00000001", group);
+    const PendingSave pending(folder, "step-00000001", group);
     const auto wait = [&] {
       number == 0 ? void(pending.await_parts([] { return std::chrono::minutes(10); }))
                   : pending.await_commit();
@@ -148,11 +148,11 @@ TEST_F(Pending, IsNoLeftoverWhileAnyRankIsThere) {
   auto zero = join(0, 2);
   auto one = join(1, 2);
   zero.reset();
-  remove_leftovers(folder);
+  StoreRef(folder)->remove_leftovers();
   EXPECT_EQ(names().size(), 1u);
   one.reset();
   EXPECT_EQ(names().size(), 1u);  // neither committed nor failed: rank 0 was killed
-  remove_leftovers(folder);
+  StoreRef(folder)->remove_leftovers();
   EXPECT_TRUE(names().empty());
 }
 

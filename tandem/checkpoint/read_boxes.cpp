@@ -1,18 +1,14 @@
 #include "tandem/checkpoint/read_boxes.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "tandem/base/error.h"
-#include "tandem/base/file.h"
 #include "tandem/base/split_float.h"
 #include "tandem/base/thread_pool.h"
 #include "tandem/checkpoint/boxes.h"
@@ -21,39 +17,15 @@
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kOpenFiles = 64;  // at a time: a checkpoint may have more files than a process may open
 
-class InputFile {
- public:
-  explicit InputFile(fs::path path) : path_(std::move(path)) {
-    try {
-      fd_ = open_regular(path_, O_RDONLY);
-    } catch (const IoError& error) {
-      throw DataError("{}", error.what());
-    }
+std::unique_ptr<ObjectReader> open_data(const Manifest& manifest, std::string_view file) {
+  try {
+    return manifest.open(std::string(file));
+  } catch (const IoError& error) {
+    throw DataError("{}", error.what());
   }
-  ~InputFile() { ::close(fd_); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-
-  void read_at(int64_t offset, std::span<std::byte> dst) const {
-    while (!dst.empty()) {
-      const ssize_t n = ::pread(fd_, dst.data(), dst.size(), offset);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw IoError("{}: cannot read: {}", path_.string(), std::strerror(errno));
-      if (n == 0) throw DataError("{}: truncated: ends at byte {}", path_.string(), offset);
-      dst = dst.subspan(static_cast<size_t>(n));
-      offset += n;
-    }
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-  int fd_ = -1;
-};
+}
 
 // A shard's bytes [begin, end), which have a digest of their own, and who wants something of them.
 struct Block {
@@ -124,7 +96,7 @@ void store_run(const BoxRead& read, int64_t begin, std::span<const std::byte> ru
   }
 }
 
-void read_block(const Block& block, const InputFile& file, std::vector<std::byte>& bounce) {
+void read_block(const Block& block, const ObjectReader& file, std::vector<std::byte>& bounce) {
   const auto bytes = static_cast<size_t>(block.end - block.begin);
   const bool digest_only = std::all_of(block.reads.begin(), block.reads.end(),
                                        [](const BoxRead* read) { return read->dst.empty(); });
@@ -143,7 +115,7 @@ void read_block(const Block& block, const InputFile& file, std::vector<std::byte
   if (const std::string found = digest.hex(); found != *block.digest) {
     throw DataError(
         "{}: damaged: tensor '{}' (bytes {} to {}): expected digest {}, found {}; use an earlier checkpoint",
-        file.path().string(), block.tensor->name, block.shard->offset + block.begin,
+        file.description(), block.tensor->name, block.shard->offset + block.begin,
         block.shard->offset + block.end, *block.digest, found);
   }
   if (direct || digest_only) return;
@@ -186,7 +158,7 @@ BlocksByFile plan(const Manifest& manifest, std::span<const BoxRead> reads) {
   return files;
 }
 
-void read_blocks(const std::vector<std::pair<const Block*, const InputFile*>>& jobs, ThreadPool* pool) {
+void read_blocks(const std::vector<std::pair<const Block*, const ObjectReader*>>& jobs, ThreadPool* pool) {
   std::mutex mutex;
   std::exception_ptr failure;  // of the first failed job in the order of jobs, so that reports do not vary
   int64_t failed_task = -1;
@@ -217,11 +189,11 @@ void read_blocks(const std::vector<std::pair<const Block*, const InputFile*>>& j
 void read_boxes(const Manifest& manifest, std::span<const BoxRead> reads, ThreadPool* pool) {
   const BlocksByFile blocks = plan(manifest, reads);
   for (auto next = blocks.begin(); next != blocks.end();) {
-    std::map<std::string_view, InputFile> files;
-    std::vector<std::pair<const Block*, const InputFile*>> jobs;
+    std::vector<std::unique_ptr<ObjectReader>> files;
+    std::vector<std::pair<const Block*, const ObjectReader*>> jobs;
     for (; next != blocks.end() && files.size() < kOpenFiles; ++next) {
-      const auto& file = files.try_emplace(next->first, manifest.directory / next->first).first->second;
-      for (const Block& block : next->second) jobs.emplace_back(&block, &file);
+      files.push_back(open_data(manifest, next->first));
+      for (const Block& block : next->second) jobs.emplace_back(&block, files.back().get());
     }
     read_blocks(jobs, pool);
   }

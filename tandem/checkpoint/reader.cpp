@@ -12,8 +12,6 @@
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
-
 using Entries = std::unordered_map<std::string_view, const TensorEntry*>;
 
 Entries entries_of(const Manifest& manifest) {
@@ -62,13 +60,13 @@ void read_targets(const Manifest& manifest, std::span<const TensorTarget> target
 
 // Newest first: the order in which they were saved, which a resume from an older step makes differ from
 // the order of steps.
-std::vector<Manifest> read_newest_first(const fs::path& folder, std::vector<Skipped>& skipped) {
+std::vector<Manifest> read_newest_first(const StoreRef& store, std::vector<Skipped>& skipped) {
   std::vector<Manifest> manifests;
-  for (const fs::path& directory : list_checkpoints(folder)) {
+  for (const std::string& name : list_checkpoints(store)) {
     try {
-      manifests.push_back(read_manifest(directory));
+      manifests.push_back(read_manifest(store, name));
     } catch (const Error& error) {
-      skipped.insert(skipped.begin(), {directory, error.what()});
+      skipped.insert(skipped.begin(), {store->description(name), error.what()});
     }
   }
   std::stable_sort(manifests.begin(), manifests.end(),
@@ -76,10 +74,10 @@ std::vector<Manifest> read_newest_first(const fs::path& folder, std::vector<Skip
   return manifests;
 }
 
-std::string none_is_whole(const fs::path& folder, const std::vector<Skipped>& skipped) {
+std::string none_is_whole(const Store& store, const std::vector<Skipped>& skipped) {
   return fmt::format(
       "{}: none of {} checkpoints is whole; to start anew: --resume-from-checkpoint none; the newest: {}",
-      folder.string(), skipped.size(), skipped.front().reason);
+      store.description(""), skipped.size(), skipped.front().reason);
 }
 
 }  // namespace
@@ -123,9 +121,9 @@ void verify(const Manifest& manifest, ThreadPool* pool) {
   read_boxes(manifest, reads, pool);
 }
 
-Latest find_latest(const fs::path& folder, Check check, ThreadPool* pool) {
+Latest find_latest(const StoreRef& store, Check check, ThreadPool* pool) {
   Latest latest;
-  for (Manifest& manifest : read_newest_first(folder, latest.skipped)) {
+  for (Manifest& manifest : read_newest_first(store, latest.skipped)) {
     try {
       if (check == Check::Digests) verify(manifest, pool);
     } catch (const Error& error) {
@@ -138,31 +136,30 @@ Latest find_latest(const fs::path& folder, Check check, ThreadPool* pool) {
   return latest;
 }
 
-Latest load_latest(const fs::path& folder, std::span<const TensorTarget> targets, ThreadPool* pool,
+Latest load_latest(const StoreRef& store, std::span<const TensorTarget> targets, ThreadPool* pool,
                    Match match, std::span<const LogicalTensor> model, const LoadGroup* group) {
   static const LoadGroup kAlone{0, [](const std::string& text) { return text; },
                                 [](bool mine) { return mine; }};
   const LoadGroup& ranks = group != nullptr ? *group : kAlone;
   Latest latest;
   std::vector<Manifest> candidates;
-  if (ranks.rank == 0) candidates = read_newest_first(folder, latest.skipped);
+  if (ranks.rank == 0) candidates = read_newest_first(store, latest.skipped);
   for (size_t i = 0;; ++i) {
     // Rank 0 says which is next: its name, or why there is none left, or nothing where there never was one.
     std::string next;
     if (i < candidates.size()) {
-      next = candidates[i].directory.filename().string();
+      next = candidates[i].name;
     } else if (!latest.skipped.empty()) {
-      next = none_is_whole(folder, latest.skipped);
+      next = none_is_whole(*store, latest.skipped);
     }
     next = ranks.from_rank_0(next);
     if (next.empty()) return latest;
     if (!is_checkpoint_name(next)) throw DataError("{}", next);
 
-    const fs::path directory = folder / next;
     std::string trouble;
     Manifest manifest;
     try {
-      manifest = ranks.rank == 0 ? std::move(candidates[i]) : read_manifest(directory);
+      manifest = ranks.rank == 0 ? std::move(candidates[i]) : read_manifest(store, next);
     } catch (const Error& error) {
       trouble = error.what();
     }
@@ -179,8 +176,8 @@ Latest load_latest(const fs::path& folder, std::span<const TensorTarget> targets
       return latest;
     }
     if (trouble.empty())
-      trouble = fmt::format("{}: another rank could not read its part", directory.string());
-    latest.skipped.push_back({directory, trouble});
+      trouble = fmt::format("{}: another rank could not read its part", store->description(next));
+    latest.skipped.push_back({store->description(next), trouble});
   }
 }
 

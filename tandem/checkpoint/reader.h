@@ -39,13 +39,13 @@ struct Skipped {
 };
 
 struct Latest {
-  std::optional<Manifest> manifest;  // empty when the folder holds no good checkpoint
+  std::optional<Manifest> manifest;  // empty when the store holds no good checkpoint
   std::vector<Skipped> skipped;      // the bad ones met on the way: tell the user
 };
 
-// The newest checkpoint of a checkpoints folder that is whole: file sizes only, or digests as well.
+// The newest checkpoint of a store that is whole: file sizes only, or digests as well.
 enum class Check { Sizes, Digests };
-Latest find_latest(const std::filesystem::path& folder, Check check, ThreadPool* pool = nullptr);
+Latest find_latest(const StoreRef& store, Check check, ThreadPool* pool = nullptr);
 
 // How the ranks that load together come to the same checkpoint, though each reads only a part of it and only
 // one may meet the damage. Both are called by every rank, in the same order.
@@ -56,10 +56,10 @@ struct LoadGroup {
 };
 
 // Loads the newest checkpoint that is good on every rank; each is read once. A damaged one is skipped, and
-// rank 0 lists it; one of another model is a DataError, and so is a folder whose checkpoints are all damaged.
-// An empty folder gives no manifest. Without a group this process is the only rank.
-Latest load_latest(const std::filesystem::path& folder, std::span<const TensorTarget> targets,
-                   ThreadPool* pool = nullptr, Match match = Match::Exact,
-                   std::span<const LogicalTensor> model = {}, const LoadGroup* group = nullptr);
+// rank 0 lists it; one of another model is a DataError, and so is a store whose checkpoints are all damaged.
+// An empty store gives no manifest. Without a group this process is the only rank.
+Latest load_latest(const StoreRef& store, std::span<const TensorTarget> targets, ThreadPool* pool = nullptr,
+                   Match match = Match::Exact, std::span<const LogicalTensor> model = {},
+                   const LoadGroup* group = nullptr);
 
 }  // namespace tandem

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "tandem/base/error.h"
-#include "tandem/base/file.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/base/thread_pool.h"
@@ -22,7 +21,6 @@
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kClosingPatience = std::chrono::seconds(5);
@@ -64,8 +62,7 @@ void take_digests(std::span<const TensorView> views, std::span<const ShardPlace>
   }
 }
 
-void write_data(const fs::path& path, std::span<const TensorView> memory) {
-  OutputFile file(path);
+void write_data(ObjectWriter& file, std::span<const TensorView> memory) {
   for (const TensorView& view : memory) {
     if (view.in_halves()) {
       write_joined(file, view.bytes, view.low);
@@ -73,19 +70,21 @@ void write_data(const fs::path& path, std::span<const TensorView> memory) {
       file.write_all(view.bytes);
     }
   }
-  file.sync_and_close();
+  file.finish();
 }
 
-// Of the kind of what went wrong: a peer's failure stays a peer's.
+// A CommError stays one: another rank is to blame, not the disk.
 [[noreturn]] void throw_not_saved(const Error& error, const std::string& what) {
   if (dynamic_cast<const CommError*>(&error) != nullptr) throw CommError("{}: {}", what, error.what());
   throw IoError("{}: {}", what, error.what());
 }
 
-void write_manifest(const fs::path& path, const std::string& text) {
-  OutputFile file(path);
-  file.write_all(std::as_bytes(std::span(text)));
-  file.sync_and_close();
+// The files of a draft get the names they will have in the bundle.
+void rename_files(Manifest& manifest, const Draft& draft) {
+  for (CheckpointFile& file : manifest.files) file.name = draft.committed_name(file.name);
+  for (TensorEntry& tensor : manifest.tensors) {
+    for (Shard& shard : tensor.shards) shard.file = draft.committed_name(shard.file);
+  }
 }
 
 }  // namespace
@@ -96,9 +95,9 @@ int64_t staging_bytes(std::span<const TensorView> tensors) {
   return bytes;
 }
 
-CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool, SaveGroup group,
+CheckpointWriter::CheckpointWriter(StoreRef store, int keep, ThreadPool* pool, SaveGroup group,
                                    OnSaved on_saved)
-    : folder_(std::move(folder)),
+    : store_(std::move(store)),
       keep_(keep),
       pool_(pool),
       group_(std::move(group)),
@@ -108,13 +107,13 @@ CheckpointWriter::CheckpointWriter(fs::path folder, int keep, ThreadPool* pool, 
   TANDEM_CHECK(group_.rank >= 0 && group_.rank < group_.world_size);
   TANDEM_CHECK(group_.world_size == 1 || !group_.token.empty(), "many ranks need a token they agree on");
   if (group_.token.empty()) group_.token = fmt::format("{}-{:08x}", ::getpid(), std::random_device{}());
-  make_directories(folder_);
+  store_->make();
   if (group_.rank != 0) return;
-  remove_leftovers(folder_);  // what cannot be removed was told when the run began (mend.h)
-  for (const fs::path& directory : list_checkpoints(folder_)) {
+  store_->remove_leftovers();  // what cannot be removed was told when the run began (mend.h)
+  for (const std::string& name : list_checkpoints(store_)) {
     try {
-      const Manifest manifest = read_manifest(directory);
-      kept_.push_back({manifest.sequence, directory, manifest.total_bytes(), false});
+      const Manifest manifest = read_manifest(store_, name);
+      kept_.push_back({manifest.sequence, name, manifest.total_bytes(), false});
     } catch (const Error&) {  // damaged: not ours to count or to delete; readers report it
     }
   }
@@ -141,8 +140,8 @@ void CheckpointWriter::await_space(int64_t bytes, const std::string& name) {
   const bool leads = group_.rank == 0;
   if (leads) make_room(group_.world_size > 1 ? std::max(bytes, total_bytes_) : bytes);
   const int64_t needed = bytes + kSpaceBeside;
-  int64_t free = free_disk_bytes(folder_);
-  for (; free < needed && !leads && Clock::now() < deadline; free = free_disk_bytes(folder_))
+  int64_t free = store_->free_bytes();
+  for (; free < needed && !leads && Clock::now() < deadline; free = store_->free_bytes())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   if (free >= needed) return;
   std::string advice = "free some space";
@@ -150,22 +149,22 @@ void CheckpointWriter::await_space(int64_t bytes, const std::string& name) {
     advice += fmt::format(" or {} checkpoint.keep ({} are kept)", keep_ == 0 ? "set" : "lower", kept_.size());
   } else if (leads && !kept_.empty()) {
     advice += fmt::format(", or go on elsewhere with --run-dir and --resume-from-checkpoint {}",
-                          kept_.back().directory.string());
+                          store_->description(kept_.back().name));
   }
   throw IoError(
       "{}: disk full: {} needs {} ({} bytes), free are {} ({} bytes); earlier checkpoints are kept: {}",
-      folder_.string(), name, format_bytes(needed), needed, format_bytes(free), free, advice);
+      store_->description(""), name, format_bytes(needed), needed, format_bytes(free), free, advice);
 }
 
 // What the next save pushes out may go before it, as long as a whole one stays.
 void CheckpointWriter::make_room(int64_t bytes) {
   while (keep_ > 0 && kept_.size() >= std::max<size_t>(2, static_cast<size_t>(keep_)) &&
-         free_disk_bytes(folder_) < bytes + kSpaceBeside) {
+         store_->free_bytes() < bytes + kSpaceBeside) {
     try {
-      const Manifest newest = read_manifest(kept_.back().directory);
+      const Manifest newest = read_manifest(store_, kept_.back().name);
       if (!kept_.back().own) verify(newest);  // it may be what a resume has skipped
       kept_.back().own = true;
-      remove_checkpoint(kept_.front().directory);
+      store_->remove_bundle(kept_.front().name);
     } catch (const Error&) {  // then there is no room, which is told
       return;
     }
@@ -177,7 +176,7 @@ CheckpointWriter::Save CheckpointWriter::snapshot(const CheckpointMeta& meta,
                                                   std::span<const TensorView> tensors,
                                                   std::span<std::byte> staging) {
   wait();
-  leave_pending([](const PendingDirectory& pending) { pending.throw_if_failed(); });
+  leave_pending([](const PendingSave& pending) { pending.throw_if_failed(); });
   Save save{meta, group_, {}, staging_bytes(tensors), {}, 0};
   std::vector<ShardPlace> places;
   save.part = describe_part(group_.rank, tensors, places);
@@ -208,7 +207,7 @@ void CheckpointWriter::save(const CheckpointMeta& meta, std::span<const TensorVi
   } catch (const std::exception& error) {
     if (group.world_size > 1) {  // the others may be on their way to waiting for this rank
       try {
-        PendingDirectory(folder_, checkpoint_name(meta.step), group).fail(error.what());
+        PendingSave(store_, checkpoint_name(meta.step), group).fail(error.what());
       } catch (const Error&) {  // the folder is lost for this rank; their time runs out
       }
     }
@@ -233,13 +232,14 @@ void CheckpointWriter::save(const CheckpointMeta& meta, std::span<const TensorVi
 void CheckpointWriter::write(const Save& save) {
   const auto start = Clock::now();
   const std::string name = checkpoint_name(save.meta.step);
-  SaveReport report{save.meta.step, folder_ / name, save.bytes, save.snapshot_s, 0, {}};
+  SaveReport report{save.meta.step, store_->description(name), save.bytes, save.snapshot_s, 0, {}};
   const int64_t sequence = next_sequence_++;
   try {
-    auto pending = std::make_unique<PendingDirectory>(folder_, name, save.group);
+    auto pending = std::make_unique<PendingSave>(store_, name, save.group);
     try {
       pending->throw_if_failed();
-      for (const CheckpointFile& file : save.part.files) write_data(pending->path() / file.name, save.memory);
+      for (const CheckpointFile& file : save.part.files)
+        write_data(*pending->draft().create(file.name), save.memory);
       if (save.group.rank == 0) {
         report.bytes = commit(save, *pending, sequence);
       } else {
@@ -249,29 +249,31 @@ void CheckpointWriter::write(const Save& save) {
       }
     } catch (const std::exception& error) {
       pending->fail(error.what());
-      if (save.group.rank == 0) abandoned_.push_back(pending->path());
+      if (save.group.rank == 0) abandoned_.push_back({name, save.group.token});
       throw;
     }
   } catch (const Error& error) {
-    throw_not_saved(error,
-                    fmt::format("{}: checkpoint not saved ({} needed, {} free; earlier ones are untouched)",
-                                report.directory.string(), format_bytes(save.bytes),
-                                format_bytes(free_disk_bytes(folder_))));
+    throw_not_saved(
+        error,
+        fmt::format("{}: checkpoint not saved ({} needed, {} free; earlier ones are untouched)",
+                    report.directory.string(), format_bytes(save.bytes), format_bytes(store_->free_bytes())));
   }
   report.write_s = seconds_since(start);
   if (on_saved_) on_saved_(report);
-  if (save.group.rank == 0) drop_old({sequence, report.directory, report.bytes, true}, report);
+  if (save.group.rank == 0) drop_old({sequence, name, report.bytes, true}, report);
   const std::lock_guard lock(reports_mutex_);
   reports_.push_back(std::move(report));
 }
 
 // Returns the bytes of all ranks.
-int64_t CheckpointWriter::commit(const Save& save, PendingDirectory& pending, int64_t sequence) {
+int64_t CheckpointWriter::commit(const Save& save, PendingSave& pending, int64_t sequence) {
+  Draft& draft = pending.draft();
   std::vector<Part> parts{save.part};
-  for (const fs::path& path : pending.await_parts([this] {
+  for (const std::string& name : pending.await_parts([this] {
          return closing_.load() ? std::min(group_.timeout, kClosingPatience) : group_.timeout;
        })) {
-    parts.push_back(parse_part(read_text(path), path.string()));
+    const auto part = draft.open(name);
+    parts.push_back(parse_part(read_text(*part), part->description()));
   }
   Manifest manifest;
   manifest.meta = save.meta;
@@ -280,17 +282,18 @@ int64_t CheckpointWriter::commit(const Save& save, PendingDirectory& pending, in
   manifest.hardware = save.meta.hardware.empty() ? hardware_ : save.meta.hardware;
   manifest.time = utc_time();
   merge_parts(std::move(parts), manifest);
-  check_files(manifest, pending.path());
-  write_manifest(pending.path() / kManifestFile, render_manifest(manifest));
-  pending.commit();
-  read_manifest(pending.target());  // what the disk gives back, before anything older goes
+  check_files(manifest, [&](const std::string& file) { return draft.open(file); });
+  rename_files(manifest, draft);
+  pending.commit(render_manifest(manifest));
+  read_manifest(store_,
+                checkpoint_name(save.meta.step));  // what the disk gives back, before anything older goes
   pending.drop_replaced();
   return manifest.total_bytes();
 }
 
 // The new checkpoint is safe by now: trouble here is told, and does not make the save a failure.
 void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
-  std::erase_if(kept_, [&](const Kept& kept) { return kept.directory == newest.directory; });
+  std::erase_if(kept_, [&](const Kept& kept) { return kept.name == newest.name; });
   kept_.push_back(newest);
   total_bytes_ = newest.bytes;
   const auto attempt = [&](const std::function<void()>& action) {
@@ -302,16 +305,17 @@ void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
       return false;
     }
   };
-  const bool linked = attempt([&] { point_latest(folder_, newest.directory.filename().string()); });
+  const bool linked = attempt([&] { store_->set_alias(kLatest, newest.name); });
   const size_t most = keep_ > 0 && linked ? static_cast<size_t>(keep_) : kept_.size();
   const size_t num_old = kept_.size() > most ? kept_.size() - most : 0;
   // One that cannot be removed is tried again after the next save.
   std::vector<Kept> old(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(num_old));
-  std::erase_if(old, [&](const Kept& kept) { return attempt([&] { remove_checkpoint(kept.directory); }); });
+  std::erase_if(old, [&](const Kept& kept) { return attempt([&] { store_->remove_bundle(kept.name); }); });
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(num_old));
   kept_.insert(kept_.begin(), old.begin(), old.end());
   // Every rank has gone on to this save, so nobody looks for the notes in those any more.
-  for (const fs::path& path : std::exchange(abandoned_, {})) attempt([&] { fs::remove_all(path); });
+  for (const auto& [name, token] : std::exchange(abandoned_, {}))
+    attempt([&] { store_->remove_draft(name, token); });
   if (group_.world_size > 1) make_room(total_bytes_);  // before any rank looks for it
 }
 
@@ -327,17 +331,17 @@ void CheckpointWriter::close() {
 
 void CheckpointWriter::wait_committed() {
   wait();
-  leave_pending([](const PendingDirectory& pending) { pending.await_commit(); });
+  leave_pending([](const PendingSave& pending) { pending.await_commit(); });
 }
 
-void CheckpointWriter::leave_pending(const std::function<void(const PendingDirectory&)>& check) {
+void CheckpointWriter::leave_pending(const std::function<void(const PendingSave&)>& check) {
   const auto pending = std::exchange(joined_, nullptr);
   if (pending == nullptr) return;
   try {
     check(*pending);
   } catch (const Error& error) {
-    throw_not_saved(error, fmt::format("{}: checkpoint not saved (earlier ones are untouched)",
-                                       pending->target().string()));
+    throw_not_saved(error,
+                    fmt::format("{}: checkpoint not saved (earlier ones are untouched)", pending->target()));
   }
 }
 

@@ -45,11 +45,11 @@ class CheckpointWriter {
  public:
   using OnSaved = std::function<void(const SaveReport&)>;
 
-  // Creates `folder` where it is missing; rank 0 clears what killed saves left in it, so no rank may save
+  // Makes the store where it is missing; rank 0 clears what killed saves left in it, so no rank may save
   // before rank 0's writer is made: put a barrier there. `keep` is how many checkpoints stay (0: all). The
   // pool is used inside save() only, by the calling thread. `on_saved` is called at the very moment in which
   // a save is done, by the thread that wrote it.
-  CheckpointWriter(std::filesystem::path folder, int keep, ThreadPool* pool = nullptr, SaveGroup group = {},
+  CheckpointWriter(StoreRef store, int keep, ThreadPool* pool = nullptr, SaveGroup group = {},
                    OnSaved on_saved = {});
 
   // Waits for a save under way, but only seconds for other ranks that do nothing: they may be dead. An error
@@ -81,9 +81,13 @@ class CheckpointWriter {
  private:
   struct Kept {
     int64_t sequence;
-    std::filesystem::path directory;
+    std::string name;
     int64_t bytes;     // of all ranks
     bool own = false;  // saved by this writer, and read back
+  };
+  struct Abandoned {
+    std::string name;
+    std::string token;
   };
   struct Save {
     CheckpointMeta meta;
@@ -98,11 +102,11 @@ class CheckpointWriter {
   Save snapshot(const CheckpointMeta& meta, std::span<const TensorView> tensors,
                 std::span<std::byte> staging);
   void write(const Save& save);
-  int64_t commit(const Save& save, PendingDirectory& pending, int64_t sequence);
-  void leave_pending(const std::function<void(const PendingDirectory&)>& check);
+  int64_t commit(const Save& save, PendingSave& pending, int64_t sequence);
+  void leave_pending(const std::function<void(const PendingSave&)>& check);
   void drop_old(const Kept& newest, SaveReport& report);
 
-  std::filesystem::path folder_;
+  StoreRef store_;
   int keep_;
   ThreadPool* pool_;
   SaveGroup group_;
@@ -114,10 +118,10 @@ class CheckpointWriter {
   std::mutex reports_mutex_;
   std::vector<SaveReport> reports_;
   // All below are the background thread's while it runs.
-  std::vector<Kept> kept_;                        // oldest first
-  std::vector<std::filesystem::path> abandoned_;  // failed saves that some rank may not have seen
-  std::unique_ptr<PendingDirectory> joined_;      // ranks other than 0: where their last part lies
-  int64_t total_bytes_ = 0;                       // rank 0: of all ranks, in the newest
+  std::vector<Kept> kept_;               // oldest first
+  std::vector<Abandoned> abandoned_;     // failed saves that some rank may not have seen
+  std::unique_ptr<PendingSave> joined_;  // ranks other than 0: where their last part lies
+  int64_t total_bytes_ = 0;              // rank 0: of all ranks, in the newest
   std::exception_ptr failure_;
   std::atomic<bool> finished_{false};
   std::atomic<bool> closing_{false};

@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
-#include "tandem/base/file.h"
 #include "tandem/base/json_text.h"
 #include "tandem/data/token_windows.h"
 
 namespace tandem {
 namespace {
 
+constexpr const char* kIndex = "index.json";
 constexpr int64_t kMostIndexBytes = int64_t{256} << 20;  // of millions of shards
 
 class PreparedSet final : public TokenSource {
@@ -41,46 +41,44 @@ class PreparedSet final : public TokenSource {
 
 }  // namespace
 
-std::unique_ptr<TokenSource> open_prepared(const std::filesystem::path& directory, Split split,
-                                           bool verify_digests) {
-  const std::filesystem::path index_path = directory / "index.json";
-  if (!std::filesystem::exists(index_path)) {
+std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, bool verify_digests) {
+  const std::string origin = store->description(kIndex);
+  if (!store->exists(kIndex)) {
     throw DataError("{}: not a prepared set: expected an index.json, as tandem prepare writes it",
-                    directory.string());
+                    store->description(""));
   }
   const char* const split_name = split == Split::Train ? "train" : "eval";
   try {
-    const std::string text = read_text(index_path, kMostIndexBytes);
-    check_json_depth(text, index_path.string());
+    const std::string text = read_text(*store->open(kIndex), kMostIndexBytes);
+    check_json_depth(text, origin);
     const nlohmann::json index = nlohmann::json::parse(text);
     if (index.at("format") != "tandem-tokens" || index.at("version") != 1) {
-      throw DataError("{}: expected format tandem-tokens version 1; run tandem prepare again",
-                      index_path.string());
+      throw DataError("{}: expected format tandem-tokens version 1; run tandem prepare again", origin);
     }
     const int64_t vocab = index.at("vocab");
     const nlohmann::json& entries = index.at("splits").at(split_name);
     std::vector<TokenShard> shards;
     for (const nlohmann::json& entry : entries) {
-      const std::filesystem::path path = directory / entry.at("file").get<std::string>();
-      const TokenShard& shard = shards.emplace_back(path);
+      const std::string file = entry.at("file");
+      const TokenShard& shard = shards.emplace_back(*store, file);
       const ShardInfo listed{.token_bytes = index.at("token_bytes"),
                              .vocab = vocab,
                              .num_tokens = entry.at("tokens"),
                              .max_token = entry.at("max_token"),
                              .digest = entry.at("digest")};
       if (shard.info() != listed) {
-        throw DataError("{}: header does not agree with {}; run tandem prepare again", path.string(),
-                        index_path.string());
+        throw DataError("{}: header does not agree with {}; run tandem prepare again",
+                        store->description(file), origin);
       }
       if (verify_digests) shard.verify();
     }
     if (shards.empty()) {
-      throw DataError("{}: its {} split is empty; prepare it with another eval fraction", directory.string(),
-                      split_name);
+      throw DataError("{}: its {} split is empty; prepare it with another eval fraction",
+                      store->description(""), split_name);
     }
     return std::make_unique<PreparedSet>(vocab, std::move(shards));
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("{}: damaged index: {}; run tandem prepare again", index_path.string(), error.what());
+    throw DataError("{}: damaged index: {}; run tandem prepare again", origin, error.what());
   }
 }
 

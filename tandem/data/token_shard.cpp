@@ -6,6 +6,7 @@
 
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 
 namespace tandem {
 namespace {
@@ -47,11 +48,10 @@ int64_t widen(const std::byte* from, int64_t count, int32_t* out) {  // returns 
   return largest;
 }
 
-MappedFile open_shard(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) {
-    throw DataError("{}: shard is missing; run tandem prepare again", path.string());
-  }
-  return MappedFile(path);
+std::unique_ptr<ObjectBytes> open_shard(const Store& store, const std::string& name) {
+  if (!store.exists(name))
+    throw DataError("{}: shard is missing; run tandem prepare again", store.description(name));
+  return store.map(name);
 }
 
 }  // namespace
@@ -88,28 +88,32 @@ ShardInfo write_shard(const std::filesystem::path& path, std::span<const int32_t
   return info;
 }
 
-TokenShard::TokenShard(const std::filesystem::path& path) : path_(path), file_(open_shard(path)) {
-  const auto bytes = file_.bytes();
+TokenShard::TokenShard(const std::filesystem::path& path)
+    : TokenShard(*StoreRef(path.parent_path()), path.filename().string()) {}
+
+TokenShard::TokenShard(const Store& store, const std::string& name)
+    : origin_(store.description(name)), object_(open_shard(store, name)) {
+  const auto bytes = object_->bytes();
   Header header{};
   if (bytes.size() < sizeof(header)) {
-    throw DataError("{}: truncated: expected at least {} bytes, found {}; run tandem prepare again",
-                    path.string(), sizeof(header), bytes.size());
+    throw DataError("{}: truncated: expected at least {} bytes, found {}; run tandem prepare again", origin_,
+                    sizeof(header), bytes.size());
   }
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (std::memcmp(header.magic, kMagic, sizeof(header.magic)) != 0) {
-    throw DataError("{}: not a token shard: expected it to begin with {}", path.string(), kMagic);
+    throw DataError("{}: not a token shard: expected it to begin with {}", origin_, kMagic);
   }
   if (header.version != kVersion) {
-    throw DataError("{}: expected shard version {}, found {}; run tandem prepare again", path.string(),
-                    kVersion, header.version);
+    throw DataError("{}: expected shard version {}, found {}; run tandem prepare again", origin_, kVersion,
+                    header.version);
   }
   const bool sane = (header.token_bytes == 2 || header.token_bytes == 4) &&
                     header.num_tokens < (uint64_t{1} << 56) && header.vocab > 0 &&
                     header.vocab <= (uint64_t{1} << 31) && header.max_token < header.vocab;
-  if (!sane) throw DataError("{}: header is damaged; run tandem prepare again", path.string());
+  if (!sane) throw DataError("{}: header is damaged; run tandem prepare again", origin_);
   const uint64_t expected = sizeof(header) + header.num_tokens * header.token_bytes;
   if (bytes.size() != expected) {
-    throw DataError("{}: {}: expected {} bytes, found {}; run tandem prepare again", path.string(),
+    throw DataError("{}: {}: expected {} bytes, found {}; run tandem prepare again", origin_,
                     bytes.size() < expected ? "truncated" : "too long", expected, bytes.size());
   }
   info_ = {.token_bytes = header.token_bytes,
@@ -119,13 +123,13 @@ TokenShard::TokenShard(const std::filesystem::path& path) : path_(path), file_(o
            .digest = std::string(header.digest, sizeof(header.digest))};
 }
 
-std::span<const std::byte> TokenShard::payload() const { return file_.bytes().subspan(sizeof(Header)); }
+std::span<const std::byte> TokenShard::payload() const { return object_->bytes().subspan(sizeof(Header)); }
 
 void TokenShard::verify() const {
   const std::string found = digest_hex(payload());
   if (found != info_.digest) {
-    throw DataError("{}: tokens are damaged: expected digest {}, found {}; run tandem prepare again",
-                    path_.string(), info_.digest, found);
+    throw DataError("{}: tokens are damaged: expected digest {}, found {}; run tandem prepare again", origin_,
+                    info_.digest, found);
   }
 }
 
@@ -138,7 +142,7 @@ void TokenShard::read(int64_t first, int64_t count, int32_t* out) const {
     throw DataError(
         "{}: tokens are damaged: found token {} near position {}, the largest should be {}; "
         "run tandem prepare again",
-        path_.string(), largest, first, info_.max_token);
+        origin_, largest, first, info_.max_token);
   }
 }
 

@@ -1,4 +1,4 @@
-// A token shard: one file with a 128-byte little-endian header and the tokens, to be memory-mapped.
+// A token shard: one object of a store with a 128-byte little-endian header and the tokens, to be mapped.
 //
 //   0 magic "TNDMTOKS"   8 u32 version   12 u32 bytes a token (2 or 4)   16 u64 vocabulary
 //   24 u64 number of tokens   32 u64 largest token   40 digest of the tokens, 32 hex digits   72 zeros
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/base/file.h"
+#include "tandem/store/store.h"
 
 namespace tandem {
 
@@ -29,7 +29,8 @@ ShardInfo write_shard(const std::filesystem::path& path, std::span<const int32_t
 
 class TokenShard {
  public:
-  // Throws DataError naming the file if it is absent, is no shard, or is not as long as its header says.
+  // Throws DataError naming the object if it is absent, is no shard, or is not as long as its header says.
+  TokenShard(const Store& store, const std::string& name);
   explicit TokenShard(const std::filesystem::path& path);
 
   const ShardInfo& info() const { return info_; }
@@ -41,8 +42,8 @@ class TokenShard {
  private:
   std::span<const std::byte> payload() const;
 
-  std::filesystem::path path_;
-  MappedFile file_;
+  std::string origin_;
+  std::unique_ptr<ObjectBytes> object_;
   ShardInfo info_;
 };
 

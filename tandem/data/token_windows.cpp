@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 #include "tandem/data/text_file.h"
 
 namespace tandem {

@@ -21,8 +21,7 @@ class TokenSource {
 };
 
 std::unique_ptr<TokenSource> open_text(const std::filesystem::path& file);
-std::unique_ptr<TokenSource> open_prepared(const std::filesystem::path& directory, Split split,
-                                           bool verify_digests);
+std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, bool verify_digests);
 
 class TokenWindows final : public Dataset {
  public:

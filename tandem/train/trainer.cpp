@@ -155,7 +155,7 @@ class Trainer {
   Latest restore_state() {
     if (world_.leads()) {
       lock_.take(options_.run_dir);
-      put_back_replaced(options_.run_dir / "checkpoints");
+      StoreRef(options_.run_dir / "checkpoints")->put_back_replaced();
     }
     session_.initialize(static_cast<uint64_t>(config_.train.seed));
     Latest found;

@@ -1,0 +1,117 @@
+// Objects by name: what checkpoints and data lie in. A name is a relative path with slashes ("index.json",
+// "step-00000100/rank-00003.ckpt"); an object appears whole or not at all and is never changed, only
+// replaced. The local disk is one such store (disk_store.h); one over a network needs nothing that S3 does
+// not have: no rename, no lock, no link.
+//
+// A bundle is a set of objects under one name, "step-00000100/...", that appears all at once, when its index
+// object is put: a small text that mentions the others by name. It is filled as a draft (draft.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem {
+
+class Draft;
+
+inline constexpr std::string_view kIndexName = "manifest.json";  // of a bundle's index
+
+struct StoredObject {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+// An object that was opened. It may be read by many threads at the same time.
+class ObjectReader {
+ public:
+  virtual ~ObjectReader() = default;
+  virtual int64_t size() const = 0;
+  // Fills `dst`. Throws IoError, and DataError where the object ends before that.
+  virtual void read_at(int64_t offset, std::span<std::byte> dst) const = 0;
+  virtual std::string description() const = 0;  // for messages: a path, an address
+};
+
+// An object that is being written part by part, so that it need not fit into memory. It is there when
+// finish() returns, and never where that is not called.
+class ObjectWriter {
+ public:
+  virtual ~ObjectWriter() = default;
+  virtual void write_all(std::span<const std::byte> bytes) = 0;  // after what was written before
+  virtual void finish() = 0;                                     // durable from then on
+};
+
+// A whole object in memory.
+class ObjectBytes {
+ public:
+  virtual ~ObjectBytes() = default;
+  virtual std::span<const std::byte> bytes() const = 0;
+};
+
+// All methods may be called by many threads and processes at the same time. They throw IoError starting with
+// the description of the object at fault.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // What every store has of its own.
+  virtual std::string description(const std::string& name) const = 0;  // "/data/run/NAME"; "" is the store
+  virtual std::unique_ptr<ObjectReader> open(const std::string& name) const = 0;
+  virtual bool exists(const std::string& name) const = 0;
+  virtual std::unique_ptr<ObjectWriter> create(const std::string& name) = 0;
+  virtual std::vector<StoredObject> list(
+      const std::string& prefix) const = 0;          // by name; a store may be empty
+  virtual void remove(const std::string& name) = 0;  // none of that name: nothing
+  virtual int64_t free_bytes() const = 0;  // what may still be put; the largest number where nobody can tell
+
+  // What a store may do better than with the above.
+  virtual void make();  // the place itself, where it is missing; before the first put
+  virtual void put(const std::string& name, std::string_view text);
+  virtual std::unique_ptr<ObjectBytes> map(const std::string& name) const;  // a file is not read, but mapped
+
+  // Bundles. Here a bundle is committed by a put of its index, and a name `alias` that stands for another is
+  // an object with that other name as its text.
+  virtual std::vector<std::string> bundles() const;  // names, in any order
+  // A draft of a bundle: a new one, or the one of that token that others are filling already. The token is
+  // of one save alone: letters, digits, '-' and '_'.
+  virtual std::unique_ptr<Draft> draft(const std::string& bundle, const std::string& token);
+  virtual void remove_draft(const std::string& bundle, const std::string& token);
+  virtual void remove_bundle(const std::string& bundle);  // it disappears at once, then its objects go
+  virtual void set_alias(const std::string& alias, const std::string& name);
+  virtual std::optional<std::string> alias(
+      const std::string& name) const;  // what it stands for, if it is one
+  // For whoever begins to use the store, alone: a bundle that was being replaced when its writer was killed
+  // is there again; before anybody looks for bundles.
+  virtual void put_back_replaced();
+  // Removes what killed writers left. Returns a sentence for each that cannot be removed: it is in nobody's
+  // way. Where a store cannot tell the living from the dead, no draft may be open.
+  virtual std::vector<std::string> remove_leftovers();
+};
+
+// Throws IoError, and DataError where the object has more bytes than `most`.
+inline constexpr int64_t kMostObjectText = int64_t{1} << 30;
+std::string read_text(const ObjectReader& object, int64_t most = kMostObjectText);
+
+// By address. A directory's path: a DiskStore. Here is where a store of another kind is added.
+std::shared_ptr<Store> open_store(const std::string& address);
+
+// A store that is shared: a manifest that was read from one is used after the call that opened it. Anything
+// that takes one takes the path of a directory as well.
+class StoreRef {
+ public:
+  StoreRef(std::shared_ptr<Store> store) : store_(std::move(store)) {}  // NOLINT: see above
+  StoreRef(const std::filesystem::path& directory) : store_(open_store(directory.string())) {}  // NOLINT
+  Store& operator*() const { return *store_; }
+  Store* operator->() const { return store_.get(); }
+
+ private:
+  std::shared_ptr<Store> store_;
+};
+
+}  // namespace tandem
