@@ -8,6 +8,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/metrics/append_file.h"
 
 namespace tandem {
 namespace {
@@ -102,10 +103,12 @@ std::string missing_steps(const std::vector<Row>& kept, int64_t last_step) {
 }  // namespace
 
 std::string keep_rows(const fs::path& path, const RowFormat& format, int64_t last_step, bool expected) {
+  if (last_step == 0) {
+    truncate_lines(path, [](std::string_view) { return false; });
+    return "";
+  }
   if (!fs::exists(path)) {
-    return last_step == 0 || !expected
-               ? ""
-               : fmt::format("{}: is missing; it goes on after step {}", path.string(), last_step);
+    return expected ? fmt::format("{}: is missing; it goes on after step {}", path.string(), last_step) : "";
   }
   require_regular(path);
   std::optional<MappedFile> file;

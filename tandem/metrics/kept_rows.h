@@ -16,10 +16,10 @@ struct RowFormat {
   std::function<std::string()> header;  // of a file whose own cannot be read; asked for after its rows
 };
 
-// Leaves the rows of steps up to `last_step`, in order, each once. What a killed run left behind them goes
-// without a word. Where rows up to there cannot be read or are not there, the others stay, a file that holds
-// anything else is kept as <name>.damaged-1, -2, ..., and a sentence tells it. That rows are not there is
-// told only where they are expected.
+// Leaves the rows of steps up to `last_step`, in order, each once; of step 0, nothing at all. What a killed
+// run left behind them goes without a word. Where rows up to there cannot be read or are not there, the
+// others stay, a file that holds anything else is kept as <name>.damaged-1, -2, ..., and a sentence tells it.
+// That rows are not there is told only where they are expected.
 std::string keep_rows(const std::filesystem::path& path, const RowFormat& format, int64_t last_step,
                       bool expected);
 

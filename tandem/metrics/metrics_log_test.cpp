@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -13,6 +14,8 @@
 #include "tandem/base/file.h"
 #include "tandem/base/rng.h"
 #include "tandem/base/temporary_directory_test.h"
+#include "tandem/metrics/csv_sink.h"
+#include "tandem/metrics/jsonl_sink.h"
 
 namespace tandem {
 namespace {
@@ -30,8 +33,15 @@ StepRecord at_step(int64_t step) {
 
 class Metrics : public testing::Test {
  protected:
+  MetricsLog open(int64_t resume_step, CsvColumns columns = CsvColumns::Plain, bool expected = true) const {
+    const SinkOptions options{.run_dir = run_dir.path(), .columns = columns, .expected = expected};
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<JsonlSink>(options));
+    sinks.push_back(std::make_unique<CsvSink>(options));
+    return {std::move(sinks), resume_step};
+  }
   void run(int64_t first, int64_t last, int64_t resume_step) {
-    MetricsLog log(run_dir.path(), {}, resume_step);
+    MetricsLog log = open(resume_step);
     for (int64_t step = first; step <= last; ++step) log.write(at_step(step));
     log.sync();
   }
@@ -71,13 +81,31 @@ TEST_F(Metrics, FiguresOfAGpuAreThereWhereItTellsThem) {
   EXPECT_EQ(csv_row(at_step(4), CsvColumns::WithGpu), csv_row(at_step(4)) + ",,,,");
 }
 
+TEST_F(Metrics, TheNumbersOfARowHaveTheNamesOfItsColumns) {
+  StepRecord record = at_step(4);
+  record.unit = Unit::Images;
+  record.gpu_power_w = 612.5f;
+  std::string names;
+  std::map<std::string_view, double> values;
+  for (const NamedNumber& number : numbers_of(record)) {
+    names += std::string(number.name) + " ";
+    values[number.name] = number.value;
+  }
+  EXPECT_EQ(names,
+            "step epoch loss lr grad_norm loss_scale samples samples_per_s step_ms data_wait_ms rss_bytes "
+            "device_bytes mfu gpu_power_w ");
+  EXPECT_EQ(values["loss"], 0.25);
+  EXPECT_EQ(values["samples"], 4 * 2048);
+  EXPECT_EQ(values["gpu_power_w"], 612.5);
+}
+
 TEST_F(Metrics, ARunThatGoesOnOnOtherHardwareKeepsTheColumnsOfItsCsv) {
   const CsvColumns both[] = {CsvColumns::Plain, CsvColumns::WithGpu};
   for (CsvColumns before : both) {
     for (CsvColumns after : both) {
       for (int64_t resumed : {0, 1}) {
-        MetricsLog(run_dir.path(), {.columns = before}, 0).write(at_step(1));
-        MetricsLog(run_dir.path(), {.columns = after}, resumed).write(at_step(2));
+        open(0, before).write(at_step(1));
+        open(resumed, after).write(at_step(2));
         const CsvColumns columns = resumed > 0 ? before : after;
         std::string expected = std::string(csv_header(columns)) + "\n";
         for (int64_t step = 2 - resumed; step <= 2; ++step)
@@ -114,28 +142,6 @@ TEST_F(Metrics, ALossThatIsNotFiniteIsNullInJson) {
   EXPECT_NE(csv_row(record).find(",nan,"), std::string::npos);
 }
 
-TEST_F(Metrics, ARunResumedAtAnyStepLeavesTheSameFilesAsOneNeverStopped) {
-  run(1, 20, 0);
-  const std::string jsonl = text("metrics.jsonl"), csv = text("metrics.csv");
-  for (int64_t checkpoint = 0; checkpoint <= 12; ++checkpoint) {
-    run(1, 12, 0);  // a fresh start forgets the run before
-    run(checkpoint + 1, 20, checkpoint);
-    EXPECT_EQ(text("metrics.jsonl"), jsonl) << checkpoint;
-    EXPECT_EQ(text("metrics.csv"), csv) << checkpoint;
-  }
-}
-
-TEST_F(Metrics, AHalfWrittenLastRowIsDropped) {
-  run(1, 20, 0);
-  const std::string jsonl = text("metrics.jsonl"), csv = text("metrics.csv");
-  run(1, 10, 0);
-  append("metrics.jsonl", jsonl_row(at_step(9)).substr(0, 30));
-  append("metrics.csv", "1");
-  run(11, 20, 10);
-  EXPECT_EQ(text("metrics.jsonl"), jsonl);
-  EXPECT_EQ(text("metrics.csv"), csv);
-}
-
 TEST_F(Metrics, BlocksOfZerosThatAPowerCutLeavesAreDropped) {
   run(1, 10, 0);
   const std::string jsonl = text("metrics.jsonl"), csv = text("metrics.csv");
@@ -158,7 +164,7 @@ TEST_F(Metrics, ADamagedRowLosesNoOther) {
     std::string damaged = jsonl;
     damaged.replace(damaged.find(damage[0]), damage[0].size(), damage[1]);
     write_atomically(run_dir.path() / "metrics.jsonl", damaged);
-    const MetricsLog log(run_dir.path(), {}, 12);
+    const MetricsLog log = open(12);
     const bool two = damage[0].starts_with("\n");  // rows 6 and 7 became one line
     std::string expected;
     for (int64_t step = 1; step <= 12; ++step) {
@@ -187,7 +193,7 @@ TEST_F(Metrics, ADamagedTableKeepsItsOtherRowsAndItsHeader) {
     std::string damaged = csv;
     damaged.replace(damaged.find(row), row.size(), row[0] == '\n' ? "\nx," : "stop,");
     write_atomically(run_dir.path() / "metrics.csv", damaged);
-    EXPECT_EQ(MetricsLog(run_dir.path(), {}, 10).problems().size(), 1u);
+    EXPECT_EQ(open(10).problems().size(), 1u);
     std::string expected = csv;
     if (row[0] == '\n') expected.erase(expected.find("\n4,"), csv_row(at_step(4)).size() + 1);
     EXPECT_EQ(text("metrics.csv"), expected);
@@ -201,7 +207,7 @@ TEST_F(Metrics, RowsThatAreMissingAreTold) {
   run(1, 10, 0);
   std::filesystem::remove(run_dir.path() / "metrics.csv");
   std::filesystem::resize_file(run_dir.path() / "metrics.jsonl", jsonl_row(at_step(1)).size() + 20);
-  const MetricsLog log(run_dir.path(), {}, 10);
+  const MetricsLog log = open(10);
   ASSERT_EQ(log.problems().size(), 2u);
   EXPECT_TRUE(log.problems()[0].ends_with("metrics.jsonl: has no rows of steps 2 to 10"))
       << log.problems()[0];
@@ -210,23 +216,17 @@ TEST_F(Metrics, RowsThatAreMissingAreTold) {
 }
 
 TEST_F(Metrics, ARunThatBeganFromACheckpointLacksNothing) {
-  EXPECT_TRUE(MetricsLog(run_dir.path(), {.expected = false}, 5).problems().empty());
+  EXPECT_TRUE(open(5, CsvColumns::Plain, false).problems().empty());
   run(6, 10, 5);
-  EXPECT_TRUE(MetricsLog(run_dir.path(), {}, 10).problems().empty());
-  EXPECT_TRUE(MetricsLog(run_dir.path(), {}, 0).problems().empty());
+  EXPECT_TRUE(open(10).problems().empty());
+  EXPECT_TRUE(open(0).problems().empty());
 }
 
 TEST_F(Metrics, AStepTwiceIsABug) {
-  MetricsLog log(run_dir.path(), {}, 10);
+  MetricsLog log = open(10);
   EXPECT_THROW(log.write(at_step(10)), BugError);
   log.write(at_step(11));
   EXPECT_THROW(log.write(at_step(11)), BugError);
-}
-
-TEST_F(Metrics, FilesThatWereNotAskedForAreNotMade) {
-  MetricsLog(run_dir.path(), {.jsonl = true, .csv = false}, 0).write(at_step(1));
-  EXPECT_FALSE(std::filesystem::exists(run_dir.path() / "metrics.csv"));
-  EXPECT_TRUE(std::filesystem::exists(run_dir.path() / "metrics.jsonl"));
 }
 
 }  // namespace

@@ -97,6 +97,18 @@ std::string jsonl_row(const StepRecord& record) {
   return row + "}";
 }
 
+std::vector<NamedNumber> numbers_of(const StepRecord& record) {
+  std::vector<NamedNumber> numbers;
+  visit_columns(record, [&]<typename T>(std::string_view name, const T& value) {
+    if constexpr (kOptional<T>) {
+      if (value) numbers.push_back({name, static_cast<double>(*value)});
+    } else if constexpr (!std::is_same_v<T, std::string>) {
+      numbers.push_back({name, static_cast<double>(value)});
+    }
+  });
+  return numbers;
+}
+
 std::string rank_row(const StepRecord& record) {
   return fmt::format(R"({{"step":{},"step_ms":{},"data_wait_ms":{},"rss_bytes":{},"device_bytes":{}}})",
                      record.step, record.step_ms, record.data_wait_ms, record.rss_bytes, record.device_bytes);

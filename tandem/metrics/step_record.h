@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem {
 
@@ -40,6 +41,14 @@ struct StepRecord {
 
 // Floats have the fewest digits that give back the same float; what is not finite is null, or nan and inf.
 std::string jsonl_row(const StepRecord& record);
+
+// What of a row is a number, by name, in the order of the columns and without what is absent. For sinks that
+// keep a curve for each name.
+struct NamedNumber {
+  std::string_view name;
+  double value;
+};
+std::vector<NamedNumber> numbers_of(const StepRecord& record);
 
 // The columns of a CSV file are the same in all its rows; those of a GPU are in the files of runs on one.
 enum class CsvColumns { Plain, WithGpu };

@@ -7,6 +7,7 @@
 
 #include "tandem/base/clipped.h"
 #include "tandem/train/run_data.h"
+#include "tandem/train/sinks.h"
 
 namespace tandem {
 
@@ -21,18 +22,15 @@ Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int
 
 void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
   if (num_ranks_ > 1 && config_.log.jsonl) {
-    const auto path = run_dir_ / "logs" / fmt::format("rank-{}.jsonl", rank_);
-    keep_rows(path, {.step_of = jsonl_step, .is_header = {}, .header = {}}, resumed, /*expected=*/false);
-    own_rows_.emplace(path);
+    own_rows_.emplace(run_dir_ / "logs" / fmt::format("rank-{}.jsonl", rank_), rank_row, /*expected=*/false);
+    own_rows_->resume(resumed);
   }
   if (!events_) return;
-  metrics_.emplace(run_dir_,
-                   MetricsLog::Files{.jsonl = config_.log.jsonl,
-                                     .csv = config_.log.csv,
-                                     .columns = columns,
-                                     .unit = unit_of(config_.model),
-                                     .expected = own_run},
-                   resumed);
+  metrics_.emplace(
+      make_sinks(
+          config_.log,
+          {.run_dir = run_dir_, .columns = columns, .unit = unit_of(config_.model), .expected = own_run}),
+      resumed);
   for (const std::string& problem : metrics_->problems()) {
     message("warning: " + problem);
     event("damaged_metrics", problem, {{"step", resumed}});
@@ -63,7 +61,7 @@ void Journal::log(std::string_view text) { log_.line(clipped(text)); }
 
 void Journal::step(const StepRecord& record) {
   log_.step(record);
-  if (own_rows_) own_rows_->append_line(rank_row(record));
+  if (own_rows_) own_rows_->write(record);
   if (metrics_) metrics_->write(record);
   if (progress_) progress_->update(record);
 }

@@ -9,6 +9,7 @@
 
 #include "tandem/config/config.h"
 #include "tandem/metrics/event_log.h"
+#include "tandem/metrics/jsonl_sink.h"
 #include "tandem/metrics/metrics_log.h"
 #include "tandem/metrics/progress.h"
 #include "tandem/metrics/rank_log.h"
@@ -43,7 +44,7 @@ class Journal {
   RankLog log_;
   std::optional<EventLog> events_;
   std::optional<MetricsLog> metrics_;
-  std::optional<AppendFile> own_rows_;
+  std::optional<JsonlSink> own_rows_;
   std::optional<Progress> progress_;
 };
 
