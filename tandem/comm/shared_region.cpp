@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tandem/base/descriptor.h"
 #include "tandem/base/error.h"
 
 namespace tandem {
@@ -19,21 +20,6 @@ namespace {
 
 // Nobody can make it shorter under a rank that uses it. Only a memfd has them.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 struct Ticket {
   int64_t pid = 0;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "tandem/base/descriptor.h"
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/system.h"
@@ -22,19 +23,17 @@ namespace fs = std::filesystem;
 
 class FileReader final : public ObjectReader {
  public:
-  explicit FileReader(fs::path path) : path_(std::move(path)), fd_(open_regular(path_, O_RDONLY)) {}
-  ~FileReader() override { ::close(fd_); }
-  FileReader(const FileReader&) = delete;
-  FileReader& operator=(const FileReader&) = delete;
+  explicit FileReader(fs::path path) : path_(std::move(path)), file_(open_regular(path_, O_RDONLY)) {}
 
   int64_t size() const override {
     struct stat info {};
-    if (::fstat(fd_, &info) != 0) throw IoError("{}: cannot stat: {}", path_.string(), std::strerror(errno));
+    if (::fstat(file_.get(), &info) != 0)
+      throw IoError("{}: cannot stat: {}", path_.string(), std::strerror(errno));
     return static_cast<int64_t>(info.st_size);
   }
   void read_at(int64_t offset, std::span<std::byte> dst) const override {
     while (!dst.empty()) {
-      const ssize_t n = ::pread(fd_, dst.data(), dst.size(), offset);
+      const ssize_t n = ::pread(file_.get(), dst.data(), dst.size(), offset);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) throw IoError("{}: cannot read: {}", path_.string(), std::strerror(errno));
       if (n == 0) throw DataError("{}: truncated: ends at byte {}", path_.string(), offset);
@@ -46,7 +45,7 @@ class FileReader final : public ObjectReader {
 
  private:
   fs::path path_;
-  int fd_;
+  Descriptor file_;
 };
 
 // Written under a hidden name beside its own, to which finish() renames it.

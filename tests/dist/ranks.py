@@ -8,7 +8,6 @@ padding is part of what is tested.
 import json
 import math
 import os
-import time
 
 import network
 import tandem_run
@@ -22,7 +21,6 @@ RESNET = {"family": "resnet", "blocks": [1, 1, 1], "width": 8, "image_size": 16,
 # What a launcher sets, which must not leak into the ranks of a test that is itself run by one.
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
                       "TANDEM_SECRET", "TANDEM_SECRET_FILE", "TANDEM_INSECURE")
-DEADLINE_S = 120  # for what happens soon: past it, something hangs
 
 
 def config(model, **sections):
@@ -108,13 +106,6 @@ class RanksTest(network.NodesTest):
                 worst = max(worst, (away, f"step {row_a['step']}: {key} {row_a[key]} and {row_b[key]}"))
         self.assertLessEqual(worst[0], bound, worst[1])
         return worst[0]
-
-    def wait_for(self, condition, what):
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
-            time.sleep(0.005)
-
 
 def main():
     network.main()

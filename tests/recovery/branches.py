@@ -28,20 +28,17 @@ class Branches(TandemTest):
         self.assert_equal_runs(self.train(content, "undisturbed"), run)
 
     def wait_for_step(self, run, step):
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+        def is_there():
             rows = (run / "metrics.jsonl").read_text().splitlines()
             steps = [json.loads(row)["step"] for row in rows if row.endswith("}")]
-            if len(steps) != 8 and step in steps and (run / "checkpoints/latest").exists():
-                return
-            time.sleep(0.002)
-        self.fail("the run never got there")
+            return len(steps) != 8 and step in steps and (run / "checkpoints/latest").exists()
+
+        self.wait_for(is_there, f"step {step}", interval=0.002)
 
     def test_a_signal_before_the_first_step_is_an_interruption_too(self):
         path = self.write_config(config({**GPT2, "layers": 40}, train={"steps": 100000}))
         process = self.start("train", path, "--run-dir", self.directory / "run")
-        while not (self.directory / "run").exists():
-            time.sleep(0.0005)
+        self.wait_for((self.directory / "run").exists, "the run directory", interval=0.0005)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))
 
@@ -61,21 +58,19 @@ class Branches(TandemTest):
 
     def wait_for_listener(self, process):
         """Until the program catches SIGTERM."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+        def listens():
             status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
             caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
-            if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
-                return
-            time.sleep(0.005)
-        self.fail("the program never listened")
+            return int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+
+        self.wait_for(listens, "the program to listen")
 
     def test_a_closed_terminal_is_an_interruption_but_not_under_nohup(self):
         path = self.write_config(config(GPT2, train={"steps": 100000}, checkpoint={"every": 0}))
         process = self.start("train", path, "--run-dir", self.directory / "run")
         metrics = self.directory / "run/metrics.jsonl"
-        while not metrics.exists() or metrics.stat().st_size == 0:  # before the first step nothing is saved
-            time.sleep(0.01)
+        # Before the first step nothing is saved.
+        self.wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0, "the first step")
         process.send_signal(signal.SIGHUP)
         self.assertEqual(INTERRUPTED, process.wait(timeout=60))
         self.assertEqual(1, len(list((self.directory / "run/checkpoints").glob("step-*"))))
@@ -160,8 +155,7 @@ class Branches(TandemTest):
         path = self.write_config(config(GPT2, train={"steps": 100000}))
         run = self.directory / "run"
         process = self.start("train", path, "--run-dir", run)
-        while not (run / "metrics.jsonl").exists():
-            time.sleep(0.01)
+        self.wait_for((run / "metrics.jsonl").exists, "the metrics")
         for resume in ("latest", "none"):
             result = self.tandem("train", path, "--run-dir", run, "--resume-from-checkpoint", resume, expect=None)
             self.assert_one_line_error(result, BAD_USAGE, str(run), "another process is training there")

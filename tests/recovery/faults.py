@@ -26,7 +26,7 @@ MORE_KINDS = {"write": ("short", "full"), "open": ("full",), "mkdir": ("lost", "
               "rename": ("lost", "kill-after"), "unlink": ("lost",)}
 STEPS = 3
 SAMPLE = 10  # of each setting
-DEADLINE_S = 120  # for what happens soon: past it, something hangs
+DEADLINE_S = tandem_run.SOON_S
 
 options = None  # of the command line
 
@@ -161,13 +161,6 @@ class FaultTest(TandemTest):
         self.assertEqual([], os.listdir(place.tmp))
         shutil.rmtree(place.directory)
         return result.code
-
-    def wait_for(self, condition, what):
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
-            time.sleep(0.002)
-
 
 class Faults(FaultTest):
     def try_all(self, whole, trials, begun):

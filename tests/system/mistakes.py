@@ -6,7 +6,6 @@ which then has to succeed.
 
 import gzip
 import os
-import pty
 import re
 import socket
 import subprocess
@@ -261,21 +260,10 @@ class Mistakes(TandemTest):
         self.tandem("plan", self.config, *flags, "--set", "data.prefetch=4")
 
     def test_a_long_search_shows_on_a_terminal_that_it_goes_on(self):
-        arguments = ["plan", str(self.config), "--set", "model.layers=300", "--set", "memory.limit=100kB"]
-        master, slave = pty.openpty()
-        with subprocess.Popen([tandem_run.program(), *arguments], stdout=subprocess.DEVNULL, stderr=slave) as process:
-            os.close(slave)
-            shown = b""
-            while True:
-                try:
-                    piece = os.read(master, 4096)
-                except OSError:  # the other end is closed
-                    break
-                shown += piece
-        os.close(master)
-        self.assertEqual(DOES_NOT_FIT, process.returncode)
-        self.assertIn(b"does not fit; looking for the cheapest change that does", shown)
-        self.assertRegex(shown.split(b"\r\x1b[K")[-1], rb"^tandem: error: memory: the plan needs .*\n$")
+        shown = self.on_a_terminal("plan", self.config, "--set", "model.layers=300", "--set", "memory.limit=100kB",
+                                   expect=DOES_NOT_FIT, stdout=subprocess.DEVNULL)
+        self.assertIn("does not fit; looking for the cheapest change that does", shown)
+        self.assertRegex(shown.split("\r\x1b[K")[-1], r"^tandem: error: memory: the plan needs .*\n$")
 
     def test_sizes_without_bound(self):
         self.mend_set(BAD_USAGE, ["model.layers", "at most 2048"], "model.layers=100000", "model.layers=40", "plan")

@@ -9,12 +9,14 @@ import csv
 import json
 import os
 import pathlib
+import pty
 import random
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -35,6 +37,7 @@ MLP = {"family": "mlp", "layers": 3, "width": 72, "image_size": 16}
 EQUAL_COLUMNS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "samples", "eval_loss", "eval_accuracy")
 
 DEADLINE_S = 240  # for one run of the program, on a busy machine: past it, it hangs
+SOON_S = 120  # for what happens soon: past it, something hangs
 
 _program = None
 
@@ -125,6 +128,33 @@ class TandemTest(unittest.TestCase):
         self.addCleanup(process.wait)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
+
+    def wait_for(self, condition, what, interval=0.005):
+        """Asks until it is true; fails where it does not become so."""
+        deadline = time.monotonic() + SOON_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
+            time.sleep(interval)
+
+    def on_a_terminal(self, *arguments, expect=DONE, **options):
+        """All that the program writes to a terminal that is its standard error, and its output unless that goes
+        elsewhere."""
+        leader, follower = pty.openpty()
+        process = subprocess.Popen([program(), *map(str, arguments)], cwd=self.directory,
+                                   **{"stdin": subprocess.DEVNULL, "stdout": follower, "stderr": follower, **options})
+        os.close(follower)
+        seen = b""
+        while True:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not part:
+                break
+            seen += part
+        os.close(leader)
+        self.assertEqual(expect, process.wait(DEADLINE_S), seen)
+        return seen.decode()
 
     def train(self, content, run, *arguments, **options):
         """Trains in the run directory `run`, whose path it returns."""

@@ -2,34 +2,13 @@
 
 import json
 import os
-import pty
 import re
-import subprocess
 
 import tandem_run
 from tandem_run import GPT2, LLAMA, REPOSITORY, TandemTest, config
 
 
 class Terminal(TandemTest):
-    def on_a_terminal(self, *arguments):
-        """All that the program writes to a terminal that is its standard output and error."""
-        leader, follower = pty.openpty()
-        process = subprocess.Popen([tandem_run.program(), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=follower,
-                                   stderr=follower, cwd=self.directory)
-        os.close(follower)
-        seen = b""
-        while True:
-            try:
-                part = os.read(leader, 65536)
-            except OSError:  # the other side is closed
-                break
-            if not part:
-                break
-            seen += part
-        os.close(leader)
-        self.assertEqual(0, process.wait(), seen)
-        return seen.decode()
-
     def test_the_summary_begins_on_a_line_of_its_own(self):
         path = self.write_config(config(GPT2, train={"steps": 3}))
         seen = self.on_a_terminal("train", path)
