@@ -239,11 +239,13 @@ TEST(Loader, PassesOnceInOrderAndPadsTheEnd) {
   }
 }
 
+// Of this process.
+auto num_threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
 TEST(Loader, StartsNoMoreThreadsThanItHasBatchesToPrepare) {
-  const auto num_threads = [] {
-    const std::filesystem::directory_iterator tasks("/proc/self/task");
-    return std::distance(begin(tasks), end(tasks));
-  };
   Numbered set(20);
   const auto before = num_threads();
   Loading loading(set, {.global_batch = 2, .micro_batch = 2, .workers = 1000000, .prefetch = 3});
@@ -291,11 +293,13 @@ TEST(Loader, KeepsADeliveredMicroBatchUntilTheNextCall) {
 
 TEST(Loader, StopsCleanlyWhileWorkersAreAhead) {
   const Numbered set(1000);
+  const auto before = num_threads();
   for (int i = 0; i < 50; ++i) {
     Loading loading(set, {.global_batch = 2, .micro_batch = 2, .workers = 3, .prefetch = 5});
     if (i % 2 == 0) loading.loader.next();
     if (i % 3 == 0) loading.loader.seek(i);
   }
+  EXPECT_EQ(num_threads(), before) << "a worker has outlived its loader";
 }
 
 TEST(Loader, DeliversImages) {

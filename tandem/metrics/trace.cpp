@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "tandem/base/error.h"
 
 namespace tandem {
@@ -18,7 +21,7 @@ json head(const TraceEvent& event, const char* phase) {
 
 TraceWriter::TraceWriter(std::filesystem::path path)
     : path_(std::move(path)), pending_(path_.string() + fmt::format(".tmp-{}", ::getpid())), file_(pending_) {
-  if (!file_) throw IoError("{}: cannot create", pending_.string());
+  if (!file_) throw IoError("{}: cannot create: {}", pending_.string(), std::strerror(errno));
   file_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 }
 

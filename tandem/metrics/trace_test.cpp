@@ -4,6 +4,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/base/message_of_test.h"
 #include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
@@ -38,7 +39,13 @@ TEST(Trace, AnUnfinishedOneLeavesNoFile) {
   const TemporaryDirectory directory;
   { TraceWriter(directory.path() / "trace.json").add_counter("memory", 0, 1); }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
-  EXPECT_THROW(TraceWriter(directory.path() / "missing" / "trace.json"), IoError);
+}
+
+TEST(Trace, SaysWhyItCannotBeCreated) {
+  const TemporaryDirectory directory;
+  const std::string message =
+      message_of<IoError>([&] { TraceWriter(directory.path() / "missing" / "trace.json"); });
+  EXPECT_TRUE(message.ends_with(": cannot create: No such file or directory")) << message;
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ TEST(RemakeOutputs, LeavesSelectiveRecomputationOnlyTheRest) {
   EXPECT_EQ(count(gpt2, Op::Gelu, Phase::Recompute), 3);
 }
 
-TEST(RemakeOutputs, TakesAThirdOfLlamasActivations) {
+TEST(RemakeOutputs, SavesMoreThanAQuarterOfLlamasActivations) {
   const auto bytes = [](const Graph& graph) {
     PersistentLayout layout;
     layout.add(graph);

@@ -89,7 +89,10 @@ TEST(OptimizerPieces, HaveTheBitsOfTheWholeHoweverItIsCut) {
 }
 
 TEST(OptimizerPieces, MayBeNoneAtAll) {
-  for (Op op : optimizer_ops()) updated({op, DType::F32, DType::F32, false}, 5, {0}, 1);
+  for (Op op : optimizer_ops()) {
+    const auto buffers = updated({op, DType::F32, DType::F32, false}, 5, {0}, 1);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(buffers[i], random_buffer(DType::F32, 5, i + 1)) << i;
+  }
 }
 
 TEST(SquareSumsPieces, AddUpToTheWhole) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "tandem/kernels/cuda/kernel_test.h"
@@ -42,9 +43,14 @@ TEST(Nvml, FiguresAreNotWaitedForAfterTheFirst) {
   TANDEM_NEEDS_GPU();
   const HealthProbe probe = watch_gpu(0);
   probe();
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < 1000; ++i) probe();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(200));
+  // To ask the driver takes milliseconds. The quickest of many calls is one that nothing else held up.
+  auto quickest = std::chrono::steady_clock::duration::max();
+  for (int i = 0; i < 1000; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    probe();
+    quickest = std::min(quickest, std::chrono::steady_clock::now() - start);
+  }
+  EXPECT_LT(quickest, std::chrono::microseconds(100));
 }
 
 }  // namespace
