@@ -32,6 +32,7 @@ void add_prepare(CLI::App& app, Action& action);
 void add_evaluate(CLI::App& app, Action& action);
 void add_sample(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+void add_tokenize(CLI::App& app, Action& action);
 
 // Every word after launch's own flags belongs to the program it runs: keeps those words for it and returns
 // how many of argc are left to parse.

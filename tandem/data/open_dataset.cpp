@@ -10,7 +10,7 @@
 #include "tandem/data/shapes.h"
 #include "tandem/data/stories.h"
 #include "tandem/data/token_windows.h"
-#include "tandem/data/tokenizer.h"
+#include "tandem/text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -11,7 +11,7 @@
 #include "tandem/data/held_out.h"
 #include "tandem/data/text_file.h"
 #include "tandem/data/token_shard.h"
-#include "tandem/data/tokenizer.h"
+#include "tandem/text/tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -104,6 +104,8 @@ class Preparation {
         tokenizer_(make_tokenizer(options.tokenizer)),
         train_(directory, "train", tokenizer_->vocab_size(), options.shard_tokens),
         eval_(directory, "eval", tokenizer_->vocab_size(), options.shard_tokens) {
+    if (tokenizer_->name() != "bytes")
+      throw ConfigError("--tokenizer {}: this version prepares bytes only; use bytes", options.tokenizer);
     stats_.input_bytes = total_bytes;
   }
 

@@ -7,7 +7,7 @@ import sys
 import tandem_run
 from tandem_run import GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, config
 
-COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect")
+COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize")
 
 
 class Documentation(TandemTest):

@@ -1,4 +1,4 @@
-#include "tandem/data/tokenizer.h"
+#include "tandem/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,8 @@ TEST(Tokenizer, RefusesUnknownNames) {
     make_tokenizer("byte");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "tokenizer 'byte': unknown; expected bytes");
+    EXPECT_STREQ(error.what(),
+                 "tokenizer 'byte': no such file; expected bytes, a tokenizer.json or a directory with one");
   }
 }
 

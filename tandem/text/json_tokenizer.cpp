@@ -1,0 +1,112 @@
+#include "tandem/text/json_tokenizer.h"
+
+#include <algorithm>
+
+#include "tandem/base/utf8.h"
+#include "tandem/text/characters.h"
+
+namespace tandem {
+namespace {
+
+// What a thread keeps from one text to the next.
+struct Workplace {
+  const void* owner = nullptr;
+  Bpe::Encoder encoder;
+  std::vector<std::string_view> pieces;
+  std::deque<std::string> storage;
+};
+
+// One for each thread and tokenizer; that of another tokenizer is emptied.
+Workplace& workplace_of(const JsonTokenizer* tokenizer) {
+  thread_local std::unique_ptr<Workplace> own;
+  if (!own || own->owner != tokenizer) {
+    own = std::make_unique<Workplace>();
+    own->owner = tokenizer;
+  }
+  return *own;
+}
+
+// Names of the token that ends a document, the likeliest first.
+constexpr std::string_view kEnds[] = {"<|endoftext|>", "<|end_of_text|>",       "</s>",
+                                      "<eos>",         "<｜end▁of▁sentence｜>", "<|im_end|>"};
+
+}  // namespace
+
+JsonTokenizer::JsonTokenizer(Parts parts) : parts_(std::move(parts)) {
+  for (const AddedToken& token : parts_.added) {
+    added_by_id_[token.id] = &token;
+    if (token.normalized) {
+      in_normalized_text_.add(token, parts_.normalizer.apply(token.text));
+    } else {
+      in_raw_text_.add(token, token.text);
+    }
+    vocab_size_ = std::max<int64_t>(vocab_size_, token.id + 1);
+  }
+  if (!parts_.pieces.empty()) vocab_size_ = std::max<int64_t>(vocab_size_, parts_.pieces.rbegin()->first + 1);
+  for (std::string_view end : kEnds) {
+    const auto found = std::find_if(parts_.added.begin(), parts_.added.end(),
+                                    [&](const AddedToken& token) { return token.text == end; });
+    if (found == parts_.added.end()) continue;
+    separator_ = found->id;
+    break;
+  }
+}
+
+void JsonTokenizer::encode(std::string_view text, std::vector<int32_t>& out) const {
+  if (!is_utf8(text)) return encode(valid_text(text), out);
+  if (in_raw_text_.empty()) return encode_between(text, true, out);
+  in_raw_text_.split(text, [&](std::string_view part, const AddedToken* token) {
+    if (token) {
+      out.push_back(token->id);
+    } else {
+      encode_between(part, part.data() == text.data(), out);
+    }
+  });
+}
+
+void JsonTokenizer::encode_between(std::string_view text, bool is_start, std::vector<int32_t>& out) const {
+  std::string normalized;
+  if (!parts_.normalizer.empty()) {
+    normalized = parts_.normalizer.apply(text);
+    text = normalized;
+  }
+  Workplace& workplace = workplace_of(this);
+  const auto encode_part = [&](std::string_view part) {
+    workplace.storage.clear();
+    parts_.pre_tokenizer.apply(part, is_start && part.data() == text.data(), workplace.pieces,
+                               workplace.storage);
+    for (std::string_view piece : workplace.pieces) parts_.model->encode(piece, out, workplace.encoder);
+  };
+  if (in_normalized_text_.empty()) return encode_part(text);
+  in_normalized_text_.split(text, [&](std::string_view part, const AddedToken* token) {
+    if (token) {
+      out.push_back(token->id);
+    } else {
+      encode_part(part);
+    }
+  });
+}
+
+void JsonTokenizer::encode_whole(std::string_view text, std::vector<int32_t>& out) const {
+  out.insert(out.end(), parts_.before.begin(), parts_.before.end());
+  encode(text, out);
+  out.insert(out.end(), parts_.after.begin(), parts_.after.end());
+}
+
+std::string JsonTokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
+  std::vector<std::string> pieces;
+  for (int32_t token : tokens) {
+    const auto added = added_by_id_.find(token);
+    if (skip_special && added != added_by_id_.end() && added->second->special) continue;
+    pieces.push_back(piece(token));
+  }
+  return parts_.decoder.apply(std::move(pieces));
+}
+
+std::string JsonTokenizer::piece(int32_t token) const {
+  if (const auto added = added_by_id_.find(token); added != added_by_id_.end()) return added->second->text;
+  if (const auto found = parts_.pieces.find(token); found != parts_.pieces.end()) return found->second;
+  return "\xef\xbf\xbd";
+}
+
+}  // namespace tandem

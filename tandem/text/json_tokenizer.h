@@ -1,0 +1,49 @@
+// A tokenizer as Hugging Face's tokenizer.json describes it: added tokens are found, what is between them is
+// normalised, cut into pieces, and each piece is encoded; what a template asks for is put around the whole.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "tandem/text/added_tokens.h"
+#include "tandem/text/bpe.h"
+#include "tandem/text/decoder.h"
+#include "tandem/text/normalizer.h"
+#include "tandem/text/pre_tokenizer.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem {
+
+class JsonTokenizer final : public Tokenizer {
+ public:
+  struct Parts {
+    std::string name;
+    Normalizer normalizer;
+    PreTokenizer pre_tokenizer;
+    std::unique_ptr<Bpe> model;
+    Decoder decoder;
+    std::vector<AddedToken> added;
+    std::vector<int32_t> before, after;     // what a template puts around a text
+    std::map<int32_t, std::string> pieces;  // of the vocabulary, as the file writes them
+  };
+  explicit JsonTokenizer(Parts parts);
+
+  std::string_view name() const override { return parts_.name; }
+  int64_t vocab_size() const override { return vocab_size_; }
+  int32_t separator() const override { return separator_; }
+  void encode(std::string_view text, std::vector<int32_t>& out) const override;
+  void encode_whole(std::string_view text, std::vector<int32_t>& out) const override;
+  std::string decode(std::span<const int32_t> tokens, bool skip_special) const override;
+  std::string piece(int32_t token) const override;
+
+ private:
+  void encode_between(std::string_view text, bool is_start, std::vector<int32_t>& out) const;
+
+  Parts parts_;
+  TokenFinder in_raw_text_, in_normalized_text_;
+  std::map<int32_t, const AddedToken*> added_by_id_;
+  int64_t vocab_size_ = 0;
+  int32_t separator_ = -1;
+};
+
+}  // namespace tandem
