@@ -3,6 +3,16 @@
 #include "tandem/base/error.h"
 
 namespace tandem {
+namespace {
+
+std::string types_of(const std::vector<TensorType>& types) {
+  std::string text;
+  for (const TensorType& type : types)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", dtype_name(type.dtype), to_string(type.shape));
+  return text;
+}
+
+}  // namespace
 
 void KernelRegistry::add(Kernel kernel) { kernels_.push_back(std::move(kernel)); }
 
@@ -10,8 +20,8 @@ const Kernel& KernelRegistry::choose(const CallSignature& call) const {
   for (const Kernel& kernel : kernels_) {
     if (kernel.op == call.op && kernel.supports(call)) return kernel;
   }
-  throw DeviceError("{}: no kernel supports this call ({} inputs, first of type {})", op_name(call.op),
-                    call.in.size(), call.in.empty() ? "none" : dtype_name(call.in[0].dtype));
+  throw DeviceError("{}: no kernel supports this call: ({}) -> ({})", op_name(call.op), types_of(call.in),
+                    types_of(call.out));
 }
 
 const Kernel& KernelRegistry::by_name(std::string_view name) const {

@@ -35,7 +35,8 @@ class Session {
   void run_update() { run(update_); }
   void run_eval() { run(eval_); }
 
-  // Inputs and outputs of one executable, by name. What `read` returns stays until it is called again.
+  // Inputs and outputs of one executable, by name. What `read` returns holds until the session next runs
+  // something, or reads that output again: on a GPU it is a copy, on the CPU it is the output itself.
   void write(const Executable& executable, std::string_view input, std::span<const std::byte> bytes);
   std::span<const std::byte> read(const Executable& executable, std::string_view output) const;
   // As the output is now, without waiting for it: `to` has it once a later `read` or `wait` has returned.

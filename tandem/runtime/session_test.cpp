@@ -7,6 +7,7 @@
 
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
+#include "tandem/base/message_of_test.h"
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/tiny_gpt2_test.h"
@@ -98,6 +99,14 @@ TEST(KernelRegistry, TriesKernelsInTheOrderTheyWereAdded) {
   EXPECT_EQ(registry.choose({Op::Add, {}, {}, nullptr}).name, "second");
   EXPECT_THROW(registry.choose({Op::Gelu, {}, {}, nullptr}), DeviceError);
   EXPECT_THROW(registry.by_name("fourth"), DeviceError);
+}
+
+TEST(KernelRegistry, TellsWhichTypesNoKernelTakes) {
+  const TensorType f32{DType::F32, Shape({2, 3})}, bf16{DType::BF16, Shape({2, 3})};
+  EXPECT_EQ(message_of<DeviceError>([&] {
+              KernelRegistry().choose({Op::Add, {f32, bf16}, {f32}});
+            }),
+            "add: no kernel supports this call: (f32[2,3], bf16[2,3]) -> (f32[2,3])");
 }
 
 }  // namespace
