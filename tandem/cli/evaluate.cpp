@@ -37,7 +37,7 @@ void add_evaluate(CLI::App& app, Action& action) {
       LoaderOptions load = eval_loader_options(config);
       load.max_samples = flags->samples;
       CompileOptions options = compile_options(config, backend);
-      options.host_bytes = loader_bytes(data->spec(), load);
+      options.host_bytes = [&](const CompiledStep&) { return loader_bytes(data->spec(), load); };
       CompiledStep step =
           compile_forward(action.model(config.model, config.train.micro_batch), options, ForwardOutput::Loss);
       Session session(std::move(step), backend, pool);

@@ -18,6 +18,7 @@
 #include "tandem/config/mesh.h"
 #include "tandem/ir/text.h"
 #include "tandem/train/compile_config.h"
+#include "tandem/train/fit.h"
 
 namespace tandem::cli {
 namespace {

@@ -100,7 +100,8 @@ std::vector<ModelTensor> model_tensors(const Graph& forward, OptimizerKind optim
 }
 
 void add_host(CompiledStep& step, const CompileOptions& options) {
-  step.sizes[static_cast<size_t>(Arena::Host)] = step.host_begin + options.host_bytes;
+  step.sizes[static_cast<size_t>(Arena::Host)] =
+      step.host_begin + (options.host_bytes ? options.host_bytes(step) : 0);
 }
 
 int64_t count_params(const Graph& graph) {
@@ -124,7 +125,6 @@ CompiledStep assemble(const StepGraphs& graphs, const CompileOptions& options) {
   step.persistents = layout.items();
   set_pieces(step, graphs.layout, options);
   set_masters(step);
-  add_host(step, options);
   if (step.position.shape.pipeline > 1) step.micro_batches = options.parallel.micro_batches;
   return step;
 }
@@ -150,6 +150,7 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
     if (const Persistent* state = step.find(name))
       step.tensors.push_back({state->name, state->slice.type.shape});
   }
+  add_host(step, options);
   return step;
 }
 

@@ -47,7 +47,8 @@ struct CompileOptions {
   int ranks_here = 1;                // that share this machine's memory
   int64_t device_memory = 0;         // of a device that has its own; 0 where it uses the machine's
   int64_t scratch = 0;               // what kernels with a choice should work in; 0 = as they are fastest
-  int64_t host_bytes = 0;  // what the data loader and checkpoints ask for, at the end of the host arena
+  // What the data loader and checkpoints of such a step ask for, at the end of the host arena; may be empty.
+  std::function<int64_t(const CompiledStep& step)> host_bytes;
   std::vector<std::string> without;  // passes to leave out, of those that are optional
   ChooseKernel choose;
   std::function<void()> while_compiling;  // called every now and then; may throw, may be empty

@@ -7,6 +7,7 @@
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/data/loader.h"
 #include "tandem/runtime/session.h"
+#include "tandem/train/fit.h"
 #include "tandem/train/model_state.h"
 #include "tandem/train/run_data.h"
 
@@ -89,12 +90,6 @@ void check_fp8(const CompileOptions& options) {
   throw ConfigError("precision: this version has fp8 on one GPU without offload only; use bf16 elsewhere");
 }
 
-CompiledStep compile_as_chosen(const Config& config, const CompileOptions& options, const Graph& forward) {
-  CompiledStep step = compile_step(forward, options);
-  step.sizes[static_cast<size_t>(Arena::Host)] += host_layout(config, step).total();
-  return step;
-}
-
 // The cheapest recomputation with which every rank fits. Each rank finds the same one: recomputation repeats
 // collectives, so they must all make the same choice.
 Recompute resolve_auto(const Config& config, const CompileOptions& options, const Graph& forward) {
@@ -110,7 +105,7 @@ Recompute resolve_auto(const Config& config, const CompileOptions& options, cons
       other.parallel.at = at;
       other.recompute = choice;
       other.observe = nullptr;
-      need = std::max(need, counted_bytes(compile_as_chosen(config, other, forward).sizes, options));
+      need = std::max(need, counted_bytes(compile_step(forward, other).sizes, options));
       if (need > limit && need >= least) break;
     }
     if (need <= limit) return choice;
@@ -125,10 +120,11 @@ Recompute resolve_auto(const Config& config, const CompileOptions& options, cons
 CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model) {
   check_gradients(options);
   check_fp8(options);
+  options.host_bytes = [&config](const CompiledStep& step) { return host_layout(config, step).total(); };
   const Graph forward = model(config.model, config.train.micro_batch);
   if (options.recompute.kind == RecomputeKind::Auto)
     options.recompute = resolve_auto(config, options, forward);
-  return compile_as_chosen(config, options, forward);
+  return compile_step(forward, options);
 }
 
 }  // namespace tandem

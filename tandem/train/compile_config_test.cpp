@@ -8,6 +8,7 @@
 #include "tandem/config/mesh.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/models/model.h"
+#include "tandem/train/fit.h"
 
 namespace tandem {
 namespace {

@@ -48,9 +48,10 @@ ExitCode run_in_world(const Config& config, const std::function<ExitCode(const W
       throw;
     }
   };
-  if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && read_world().world_size == 1)
+  const WorldInfo info = read_world();
+  if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && info.world_size == 1)
     return run_device_threads(config, run);
-  return run(join_world(config, while_waiting));
+  return run(join_world(config, info, while_waiting));
 }
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// What to change when a run does not fit: candidates in the order of what they cost the user, each compiled
-// and measured like the run itself, so that the change that is named is one that works.
+#include "tandem/train/fit.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 #include "tandem/base/system.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/mesh.h"
-#include "tandem/train/compile_config.h"
 #include "tandem/train/run_data.h"
 
 namespace tandem {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "tandem/compile/executable.h"
@@ -22,8 +23,8 @@ class RunLock {
  public:
   RunLock() = default;  // of nothing
   ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
+  RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RunLock& operator=(RunLock&&) = delete;
   // Instead of what it held before. A directory that is not there yet is not locked. Throws ConfigError where
   // another process has it.
   void take(const std::filesystem::path& directory);

@@ -4,6 +4,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
+#include "tandem/train/fit.h"
 #include "tandem/train/run_data.h"
 
 namespace tandem {

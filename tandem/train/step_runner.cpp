@@ -5,8 +5,8 @@
 
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/update_graph.h"
-#include "tandem/train/evaluate.h"
 #include "tandem/train/lr_schedule.h"
+#include "tandem/train/write_batch.h"
 
 namespace tandem {
 
@@ -25,8 +25,8 @@ void StepRunner::run_passes(float scale, StepResult& result) {
     const MicroBatch batch = loader_.next();
     result.data_wait_s += batch.wait_s;
     result.epoch = batch.epoch;
-    const int64_t place = step.position.shape.pipeline > 1 ? i : kOneMicroBatch;
-    write_batch(session_, pass, batch, place);
+    const bool pipeline = step.position.shape.pipeline > 1;
+    write_batch(session_, pass, batch, pipeline ? std::optional(static_cast<int>(i)) : std::nullopt);
     if (i + 1 < step.micro_batches) continue;
     write_if_there(session_, pass, "scale", std::as_bytes(std::span(&scale, 1)));
     if (last) {

@@ -38,7 +38,8 @@ class StepRunner {
 
  private:
   void run_passes(float scale, StepResult& result);
-  // Several ranks add up their statistics on the way to the sum over all; one reads its own with the rest.
+  // On one rank the host adds up the passes' statistics of the loss. Of several, each adds up its own on the
+  // device, and the update sums them over all ranks.
   bool alone() const { return session_.step().position.shape.world() == 1; }
   void add_stats(std::span<double> sums) const;
   void write_hyper(int64_t step);

@@ -80,11 +80,10 @@ void World::check() const {
 ConnectOptions connect_options(const Config& config) {
   ConnectOptions options;
   options.timeout = wait_of(config.parallel.timeout);
-  return from_environment(options);
+  return options;
 }
 
-World join_world(const Config& config, const std::function<void()>& while_waiting) {
-  const WorldInfo info = read_world();
+World join_world(const Config& config, const WorldInfo& info, const std::function<void()>& while_waiting) {
   const MeshShape shape = mesh_shape(config);
   if (config.parallel.strategy == Strategy::Dp && shape.world() > 1) {
     throw ConfigError(

@@ -46,12 +46,13 @@ class World {
   int ranks_here_ = 1;
 };
 
-// How long ranks wait for each other, as the config and the environment say.
+// How long ranks wait for each other, as the config says; to `connect` the environment may say otherwise.
 ConnectOptions connect_options(const Config& config);
 
-// The world that the environment describes (tandem launch, torchrun, Slurm, Open MPI). Throws ConfigError
-// where its size is not that of the config's mesh. Calls while_waiting, which may throw, every now and then
-// until all ranks have come.
-World join_world(const Config& config, const std::function<void()>& while_waiting = {});
+// The world that `info` describes (tandem launch, torchrun, Slurm, Open MPI). Throws ConfigError where its
+// size is not that of the config's mesh. Calls while_waiting, which may throw, every now and then until all
+// ranks have come.
+World join_world(const Config& config, const WorldInfo& info,
+                 const std::function<void()>& while_waiting = {});
 
 }  // namespace tandem

@@ -1,0 +1,92 @@
+#include "tandem/train/open_run.h"
+
+#include <optional>
+
+#include "tandem/base/system.h"
+#include "tandem/data/fingerprint.h"
+#include "tandem/store/store.h"
+#include "tandem/train/config_changes.h"
+#include "tandem/train/model_state.h"
+
+namespace tandem {
+namespace {
+
+Latest restore_state(const Config& config, const TrainOptions& options, const World& world,
+                     Session& session) {
+  session.initialize(static_cast<uint64_t>(config.train.seed));
+  Latest found;
+  switch (options.resume.kind) {
+    case ResumeFrom::Kind::None: break;
+    case ResumeFrom::Kind::Path: found = {restore(session, options.resume.path), {}}; break;
+    case ResumeFrom::Kind::Latest:
+      found = restore_latest(session, options.run_dir / "checkpoints", world);
+      break;
+  }
+  if (found.manifest) require_resumable(*found.manifest, config);  // it may be an older one
+  return found;
+}
+
+// Rank 0 makes it when every rank has read what it needs from an earlier one.
+RunDirectory make_directory(const TrainOptions& options, const World& world, RunLock& lock) {
+  world.barrier("run directory");
+  std::optional<RunDirectory> made;
+  if (world.leads()) {
+    made.emplace(options.run_dir, options.resume);
+    lock.take(made->path());  // if it was not there before, or was moved
+  }
+  world.barrier("run directory");
+  return made ? *made : RunDirectory(options.run_dir);
+}
+
+}  // namespace
+
+bool OpenRun::goes_on_here() const {
+  if (!restored.manifest) return false;
+  std::error_code ignored;
+  return std::filesystem::equivalent(restored.manifest->directory.parent_path(), directory.checkpoints(),
+                                     ignored);
+}
+
+void check_start(const Config& config, const TrainOptions& options, const World& world) {
+  if (world.leads()) check_run_directory(options.run_dir);
+  switch (options.resume.kind) {
+    case ResumeFrom::Kind::None: return;
+    case ResumeFrom::Kind::Path: return require_resumable(read_manifest(options.resume.path), config);
+    case ResumeFrom::Kind::Latest: break;
+  }
+  const Latest newest = find_latest(options.run_dir / "checkpoints", Check::Sizes);
+  if (newest.manifest) require_resumable(*newest.manifest, config);
+}
+
+OpenRun open_run(const Config& config, const Backend& backend, const TrainOptions& options,
+                 const World& world, const std::function<void()>& while_compiling) {
+  // First, so that the sensors are found while the step is compiled. They are rank 0's.
+  DeviceFigures figures = world.leads() ? DeviceFigures(backend, world.comms()) : DeviceFigures();
+  auto steps = std::make_unique<RunSession>(config, backend, options.model, world, while_compiling);
+  std::string data = fingerprint(steps->train_data());
+  std::string hardware = hardware_description();
+  if (backend.name_device) hardware = fmt::format("{}, {}", backend.name_device(world.comms()), hardware);
+
+  RunLock lock;
+  if (world.leads()) {
+    lock.take(options.run_dir);
+    StoreRef(options.run_dir / "checkpoints")->put_back_replaced();
+  }
+  Latest restored = restore_state(config, options, world, steps->session());
+  RunDirectory directory = make_directory(options, world, lock);
+  const std::filesystem::path path = directory.path();
+  return {config,
+          backend,
+          options,
+          world,
+          std::move(figures),
+          std::move(steps),
+          std::move(data),
+          std::move(hardware),
+          std::move(lock),
+          std::move(restored),
+          std::move(directory),
+          Journal(path, config, world.at().rank(), world.size())};
+}
+
+}  // namespace tandem
