@@ -42,6 +42,47 @@ TEST(Commands, OfACheckpointHaveTheSameFlagsForIt) {
   }
 }
 
+// What scripts rely on: a flag may come, but none goes or changes its name unnoticed.
+TEST(Commands, HaveTheFlagsTheyAreKnownBy) {
+  using Add = void (*)(CLI::App&, Action&);
+  const struct {
+    const char* name;
+    Add add;
+    std::vector<std::string> flags;
+  } commands[] = {
+      {"train",
+       add_train,
+       {"CONFIG", "--set", "--device", "--insecure", "--run-dir", "--resume-from-checkpoint"}},
+      {"plan", add_plan, {"CONFIG", "--set", "--device", "--json", "--commands", "--dump", "--without"}},
+      {"explain", add_explain, {"CONFIG", "--set"}},
+      {"profile", add_profile, {"CONFIG", "--set", "--device", "--steps", "--json", "--trace"}},
+      {"bench", add_bench, {"CONFIG", "--set", "--device", "--steps", "--warmup", "--json"}},
+      {"evaluate", add_evaluate, {"CHECKPOINT", "--set", "--samples", "--json"}},
+      {"sample", add_sample, {"CHECKPOINT", "--set", "--prompt", "--tokens", "--temperature", "--seed"}},
+      {"inspect", add_inspect, {"CHECKPOINT", "--compare", "--all", "--tensors", "--verify"}},
+      {"prepare", add_prepare, {"FILES", "--out", "--tokenizer", "--shard-tokens"}},
+      {"launch", add_launch, {"--nproc-per-node", "--nnodes", "--node-rank", "--rdzv-id", "--max-restarts"}},
+  };
+  for (const auto& command : commands) {
+    CLI::App app("", "tandem");
+    Action action;
+    command.add(app, action);
+    const CLI::App* made = app.get_subcommand(command.name);
+    for (const std::string& flag : command.flags)
+      EXPECT_NE(made->get_option_no_throw(flag), nullptr) << command.name << " " << flag;
+  }
+}
+
+TEST(Commands, OfAPlanTakeSeveralPassesToLeaveOut) {
+  CLI::App app("", "tandem");
+  Action action;
+  add_plan(app, action);
+  app.parse("plan a.yaml --without fuse --without recompute");
+  EXPECT_EQ(app.get_subcommand("plan")->get_option("--without")->results(),
+            (std::vector<std::string>{"fuse", "recompute"}));
+  EXPECT_TRUE(action.run);
+}
+
 TEST(Commands, RefuseNumbersThatAreNone) {
   EXPECT_EQ(whole_number(1)("1"), "");
   EXPECT_EQ(whole_number(1)("0"), "expected a whole number of at least 1, found '0'");

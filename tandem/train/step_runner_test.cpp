@@ -1,0 +1,87 @@
+#include "tandem/train/step_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tandem/config/load.h"
+#include "tandem/kernels/cpu/backend.h"
+#include "tandem/train/run_session.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kBatch = 4, kContext = 16, kVocab = 256;
+
+class StepRunnerTest : public testing::Test {
+ protected:
+  StepRunner& start(int64_t micro_batch) {
+    config_ =
+        parse_config(fmt::format("threads: 1\ntrain: {{batch: {}, micro_batch: {}, lr: 1e-2, warmup: 0}}\n"
+                                 "model: {{layers: 1, width: 16, heads: 2, context: {}, vocab: {}}}\n",
+                                 kBatch, micro_batch, kContext, kVocab),
+                     "config")
+            .config;
+    run_ = std::make_unique<RunSession>(config_, backend_, build_model, world_);
+    run_->session().initialize(1);
+    return run_->runner();
+  }
+
+  const Backend backend_ = cpu::make_backend();
+  const World world_;
+  Config config_;
+  std::unique_ptr<RunSession> run_;
+};
+
+TEST_F(StepRunnerTest, AStepTellsWhatItHasDone) {
+  StepRunner& runner = start(kBatch);
+  const StepResult first = runner.run(1);
+  EXPECT_EQ(first.targets, kBatch * kContext);
+  EXPECT_NEAR(first.loss, std::log(kVocab), 0.1) << "nothing is learned yet";
+  EXPECT_GT(first.grad_norm, 0);
+  EXPECT_TRUE(first.applied);
+  EXPECT_FALSE(first.stop);
+  EXPECT_EQ(runner.updates(), 1);
+  EXPECT_EQ(run_->loader().position(), kBatch);
+  StepResult result;
+  for (int64_t step = 2; step <= 8; ++step) result = runner.run(step);
+  EXPECT_LT(result.loss, first.loss);
+  EXPECT_EQ(runner.updates(), 8);
+}
+
+TEST_F(StepRunnerTest, PassesOfABatchAddUpToTheBatch) {
+  std::vector<StepResult> whole;
+  for (const int64_t micro_batch : {kBatch, kBatch / 2, int64_t{1}}) {
+    StepRunner& runner = start(micro_batch);
+    for (int64_t step = 1; step <= 3; ++step) {
+      const StepResult result = runner.run(step);
+      if (micro_batch == kBatch) {
+        whole.push_back(result);
+        continue;
+      }
+      const StepResult& expected = whole[static_cast<size_t>(step - 1)];
+      EXPECT_NEAR(result.loss, expected.loss, 1e-5);
+      EXPECT_NEAR(result.grad_norm, expected.grad_norm, 1e-5 * expected.grad_norm);
+      EXPECT_EQ(result.targets, expected.targets);
+    }
+  }
+}
+
+TEST_F(StepRunnerTest, ARequestToStopComesBackWithTheStep) {
+  StepRunner& runner = start(kBatch);
+  EXPECT_TRUE(runner.run(1, /*stop=*/true).stop);
+  EXPECT_FALSE(runner.run(2).stop);
+}
+
+TEST_F(StepRunnerTest, AStepWithoutFiniteGradientsIsNotApplied) {
+  StepRunner& runner = start(kBatch);
+  const Persistent* weight = run_->session().step().find("blocks.0.attn.qkv.weight");
+  if (weight == nullptr) weight = &run_->session().step().persistents.front();
+  const float nan = NAN;
+  run_->session().write_buffer(weight->slice, 0, std::as_bytes(std::span(&nan, 1)));
+  EXPECT_FALSE(runner.run(1).applied);
+  EXPECT_EQ(runner.updates(), 0);
+}
+
+}  // namespace
+}  // namespace tandem
