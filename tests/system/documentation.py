@@ -11,7 +11,7 @@ COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare",
 
 
 class Documentation(TandemTest):
-    PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
+    PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")])
     MADE_BY_USERS = ("build/", "runs/", "data/", "checkpoints/", "/", "http", "step.json", "~")
 
     def code_pieces(self, page):
