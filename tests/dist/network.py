@@ -149,13 +149,13 @@ _networks = {}  # by number of nodes
 
 
 def shared_network(num_nodes):
-    """Made for the first test that asks, and closed after the last one of the file."""
+    """Made for the first test that asks, and closed after the last one of its module: a file may run those of others."""
     if num_nodes not in _networks:
         try:
             _networks[num_nodes] = Network(num_nodes)
         except OSError as error:
             raise unittest.SkipTest(f"nodes cannot be made here (root can): {error}") from error
-        unittest.addModuleCleanup(_networks[num_nodes].close)
+        unittest.addModuleCleanup(lambda: _networks.pop(num_nodes).close())
     return _networks[num_nodes]
 
 
