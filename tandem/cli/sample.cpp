@@ -5,8 +5,8 @@
 
 #include "tandem/base/rng.h"
 #include "tandem/cli/checkpoint_session.h"
-#include "tandem/text/tokenizer.h"
 #include "tandem/models/model.h"
+#include "tandem/text/tokenizer.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/model_state.h"
 

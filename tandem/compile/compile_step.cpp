@@ -45,7 +45,9 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
   for (Persistent& item : step.persistents) {
     for (Piece& piece : item.pieces) {
       if (piece.tensor.starts_with(kMasterPrefix)) piece.tensor.erase(0, kMasterPrefix.size());
-      piece.owned = at.data == 0 && at.tensor == 0;
+      // All ranks have the same ranges of 8-bit numbers, the stages of a pipeline too.
+      const bool on_all = item.name == kFp8Activations || item.name == kFp8Gradients;
+      piece.owned = at.data == 0 && at.tensor == 0 && (!on_all || at.pipeline == 0);
     }
   }
   const Sharding sharding = sharding_of(options.parallel.strategy);
@@ -136,7 +138,8 @@ bool CompileOptions::leaves_out(std::string_view pass) const {
 }
 
 bool CompileOptions::may_overwrite_gradients() const {
-  return overwrite_gradients && parallel.micro_batches == 1 && !parallel.in_units() &&
+  const bool reduces_each = parallel.at.shape.data > 1 && !parallel.reduce_once;
+  return overwrite_gradients && (parallel.micro_batches == 1 || reduces_each) &&
          !leaves_out(kOverwriteGradientsPass.name);
 }
 

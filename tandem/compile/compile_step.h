@@ -56,7 +56,8 @@ struct CompileOptions {
   std::function<void(std::string_view pass, const Graph& graph, double ms)> observe;
 
   bool leaves_out(std::string_view pass) const;
-  // Whether a pass may write gradients instead of adding to them.
+  // Whether a pass may write gradients instead of adding to them: a step is one pass, or ranks reduce the
+  // gradients of each into their parts.
   bool may_overwrite_gradients() const;
 };
 

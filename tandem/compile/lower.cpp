@@ -64,7 +64,8 @@ Executable lower(std::string name, const Graph& graph, const MemoryPlan& plan, c
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
     const Node& node = graph.node(id);
     if (node.op == Op::Input) executable.inputs.push_back({node.name, plan.slices.at({id, 0})});
-    if (is_leaf(node.op) || is_view(node.op)) continue;
+    const bool unset = node.op == Op::Zeros && node.attrs.integer_or("unset", 0) != 0;
+    if (is_leaf(node.op) || is_view(node.op) || unset) continue;
     const std::vector<TensorType> in = input_types(graph, node);
     const Cost cost = node_cost(node, in);
     Command command;

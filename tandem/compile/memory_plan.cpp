@@ -129,7 +129,8 @@ class Buffers {
     const bool placed = layout_.is_placed(leaf.name);
     const int32_t first = placed ? 0 : first_read_.at({id, 0});
     const Node& writer = graph_.node(first);
-    const bool overwrites = writer.op == Op::Zeros || writer.attrs.integer_or("fresh", 0) != 0;
+    const bool overwrites =
+        writer.op == Op::Zeros || writer.op == Op::View || writer.attrs.integer_or("fresh", 0) != 0;
     TANDEM_CHECK(placed || overwrites, "{} does not overwrite '{}'", op_name(writer.op), leaf.name);
     buffer_of_[{id, 0}] = buffers_.size();
     buffers_.push_back({align(leaf.outputs[0].bytes()), first, graph_.num_nodes(),

@@ -76,19 +76,34 @@ bool has_last_pass(const ParallelOptions& parallel) {
   return parallel.reduce_once && parallel.micro_batches > 1 && parallel.at.shape.data > 1;
 }
 
-DataAxisOptions data_options(const ParallelOptions& parallel) {
+// Gradients that are overwritten, on all chunks of the model or on none: the update takes them alike.
+Graphs overwrite_all(const Graphs& graphs, bool units) {
+  Graphs made;
+  for (const Graph& graph : graphs) {
+    for (const Node& node : graph.nodes()) {
+      const bool trained = node.op != Op::Param || graph.find("grad:" + node.name).valid();
+      if (!trained && units) return graphs;  // nobody would write its part of the unit
+    }
+    made.push_back(overwrite_gradients(graph));
+    if (!overwrites_gradients(made.back())) return graphs;
+  }
+  return made;
+}
+
+DataAxisOptions data_options(const ParallelOptions& parallel, const StepDraft& draft) {
   return {.sharding = sharding_of(parallel.strategy),
           .accumulates = parallel.micro_batches > 1,
           .once = has_last_pass(parallel),
+          .overwrites = !draft.training.empty() && overwrites_gradients(draft.training.front()),
           .reduce = parallel.reduce,
           .in_pipeline = parallel.at.shape.pipeline > 1,
           .offload_weights = parallel.offload_weights,
           .offload_optimizer = parallel.offload_optimizer};
 }
 
-Graph shard(const Graph& graph, const UnitLayout& layout, const ParallelOptions& parallel, Part part) {
+Graph shard(const Graph& graph, const StepDraft& draft, const ParallelOptions& parallel, Part part) {
   const bool later = part == Part::Pass && has_last_pass(parallel);
-  return shard_data(graph, layout, data_options(parallel), /*reduces=*/!later);
+  return shard_data(graph, draft.layout, data_options(parallel, draft), /*reduces=*/!later);
 }
 
 // The micro-batches of a step; of evaluation, the forwards of all chunks, one after the other.
@@ -112,8 +127,8 @@ bool sums_stats(const ParallelOptions& parallel) {
 Graph update_of(const Graphs& training, const CompileOptions& options, const StepDraft& draft) {
   UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
   update.sums_stats = sums_stats(options.parallel);
-  update.keep_gradients = overwrites_gradients(training.front());
-  if (options.precision.fp8) update.fp8_slots = num_fp8_weights(draft.model.front());
+  update.keep_gradients = options.parallel.micro_batches == 1 && overwrites_gradients(training.front());
+  update.fp8_slots = static_cast<int64_t>(draft.fp8_slots.size());
   update.slots = draft.params;
   for (const std::string& name : draft.params) {
     const std::string apart = fmt::format("grad:{}{}", name, kEmbeddingPart);
@@ -126,7 +141,7 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
     }
   }
   if (!options.parallel.in_units()) return build_update(training.front(), update);
-  return build_update(draft.layout, data_options(options.parallel), update);
+  return build_update(draft.layout, data_options(options.parallel, draft), update);
 }
 
 // Weights that are updated in parts lie whole on every rank, and come from masters that are restored in
@@ -169,13 +184,13 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kLossStatsPass, {Training}, sums_stats(parallel),
        each([](const Graph& g) { return sum_stats(g); })},
       {kOverwriteGradientsPass, {Training}, options.may_overwrite_gradients(),
-       each([](const Graph& g) { return overwrite_gradients(g); })},
+       [units](const Graphs& g, Part) { return overwrite_all(g, units); }},
       {kAgainPass, {Pass, LastPass}, again && !fp8 && !options.leaves_out(kFusePass.name),
        each([](const Graph& g) { return remake_outputs(g); })},
       {kRecomputePass, {Pass, LastPass}, true,
        each([&](const Graph& g) { return recompute(g, options.recompute, gelu_again(options.fuse)); })},
       {kFp8Pass, {Pass, LastPass}, fp8,
-       each([](const Graph& g) { return quantize_products(g); })},
+       each([&](const Graph& g) { return quantize_products(g, draft.fp8_slots); })},
 
       // Evaluation, and what it has in common with training.
       {kInferencePass, {Eval}, true,
@@ -183,7 +198,7 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kFusePass, {Pass, LastPass, Eval}, true,
        each([&](const Graph& g) { return fuse(g, fuse_options(options)); })},
       {kDataPass, {Pass, LastPass, Eval}, units,
-       each([&](const Graph& g, Part part) { return shard(g, draft.layout, parallel, part); })},
+       each([&](const Graph& g, Part part) { return shard(g, draft, parallel, part); })},
       {kSchedulePass, {Pass, LastPass, Eval}, true,
        each([](const Graph& g) { return schedule(g); })},
       {kUnrollPass, {Pass, LastPass, Eval}, pipeline,
@@ -193,7 +208,7 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kUpdatePass, {Update}, true,
        [&](const Graphs& g, Part) { return Graphs{update_of(g, options, draft)}; }},
       {kGatherPass, {Gather}, gathers_restored(options),
-       [&](const Graphs&, Part) { return Graphs{build_gather(draft.layout, data_options(parallel))}; }},
+       [&](const Graphs&, Part) { return Graphs{build_gather(draft.layout, data_options(parallel, draft))}; }},
   };
   // clang-format on
 }
@@ -242,12 +257,16 @@ class PassRunner {
 // widest.
 UnitLayout layout_units(const Graph& forward, const Graphs& model, const CompileOptions& options) {
   const MeshPosition& at = options.parallel.at;
-  if (at.tensor == 0) return UnitLayout(model, at);
+  const PrecisionPolicy& precision = options.precision;
+  const UnitKinds kinds{.matrices_apart = precision.fp8 || precision.block_gradients != DType::F32,
+                        .matrix_gradients = precision.block_gradients};
+  if (at.tensor == 0) return UnitLayout(model, at, nullptr, kinds);
   CompileOptions first = options;
   first.parallel.at.tensor = 0;
   first.observe = nullptr;
-  const UnitLayout widest(PassRunner(first, {}).run(Part::Model, {forward}), first.parallel.at);
-  return UnitLayout(model, at, &widest);
+  const UnitLayout widest(PassRunner(first, {}).run(Part::Model, {forward}), first.parallel.at, nullptr,
+                          kinds);
+  return UnitLayout(model, at, &widest, kinds);
 }
 
 void check_left_out(const CompileOptions& options) {
@@ -271,6 +290,7 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   for (const Node& node : forward.nodes()) {
     if (node.op == Op::Param) draft.params.push_back(node.name);
   }
+  if (options.precision.fp8) draft.fp8_slots = fp8_weight_names(forward);
   const PassRunner passes(options, draft);
   draft.model = passes.run(Part::Model, {forward});
   if (options.parallel.in_units()) draft.layout = layout_units(forward, draft.model, options);

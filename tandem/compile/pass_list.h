@@ -31,10 +31,11 @@ struct Pass {
 
 // What later passes take from finished parts.
 struct StepDraft {
-  std::vector<std::string> params;  // of the whole model, whoever holds them
-  Graphs model;                     // this rank's forward in its storage types
-  Graphs training;                  // with gradients
-  UnitLayout layout;                // of the model's parameters, where they lie in units
+  std::vector<std::string> params;     // of the whole model, whoever holds them
+  Graphs model;                        // this rank's forward in its storage types
+  Graphs training;                     // with gradients
+  UnitLayout layout;                   // of the model's parameters, where they lie in units
+  std::vector<std::string> fp8_slots;  // the whole model's matrices in 8 bits
 };
 
 // In the order in which they run. Reads `options` and `draft` when the passes run, so both must live on.

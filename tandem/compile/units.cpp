@@ -1,7 +1,6 @@
 #include "tandem/compile/units.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "tandem/base/error.h"
 #include "tandem/ir/infer.h"
@@ -73,16 +72,7 @@ int32_t first_in_blocks(const Graph& graph) {
 }  // namespace
 
 std::vector<Box> parse_boxes(std::string_view text) {
-  std::vector<int64_t> numbers;
-  const char* at = text.data();
-  const char* end = text.data() + text.size();
-  while (at < end) {
-    int64_t value = 0;
-    const auto [next, error] = std::from_chars(at, end, value);
-    TANDEM_CHECK(error == std::errc(), "boxes '{}'", text);
-    numbers.push_back(value);
-    at = next + (next < end ? 1 : 0);  // a separator
-  }
+  const std::vector<int64_t> numbers = parse_numbers(text);
   TANDEM_CHECK(numbers.size() % 4 == 0, "boxes '{}'", text);
   std::vector<Box> boxes;
   for (size_t i = 0; i < numbers.size(); i += 4)
@@ -90,12 +80,13 @@ std::vector<Box> parse_boxes(std::string_view text) {
   return boxes;
 }
 
-UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, const UnitLayout* widest)
+UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, const UnitLayout* widest,
+                       const UnitKinds& kinds)
     : at_(at) {
   std::map<std::string, size_t> by_name;
-  const auto unit_named = [&](const std::string& name, int32_t block) -> Unit& {
-    const auto [it, fresh] = by_name.try_emplace(name, units_.size());
-    if (fresh) units_.push_back({name, block, {}, 0, 0});
+  const auto unit_named = [&](const std::string& name, int32_t block, DType gradients) -> Unit& {
+    const auto [it, added] = by_name.try_emplace(name, units_.size());
+    if (added) units_.push_back({name, block, gradients, {}, 0, 0});
     return units_[it->second];
   };
   for (const Graph& graph : graphs) {
@@ -108,11 +99,14 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, co
       const auto reader = first.find({id, 0});
       const bool last = reader != first.end() && reader->second > middle;
       // Both ends of a pipeline must cut a tied table at the same places: it is a unit of its own.
-      const std::string name = node.block != kNoBlock   ? fmt::format("blocks.{}", node.block)
+      const bool apart = kinds.matrices_apart && node.outputs[0].shape.rank() > 1;
+      const std::string name = node.block != kNoBlock
+                                   ? fmt::format("blocks.{}{}", node.block, apart ? ".matrices" : "")
                                : node.attrs.has("tied") ? "tied"
                                : last                   ? "last"
                                                         : "first";
-      unit_named(name, node.block).params.push_back(unit_param(node));
+      const DType gradients = node.block != kNoBlock && apart ? kinds.matrix_gradients : DType::F32;
+      unit_named(name, node.block, gradients).params.push_back(unit_param(node));
     }
   }
   for (size_t u = 0; u < units_.size(); ++u) {

@@ -30,8 +30,9 @@ struct UnitParam {
 };
 
 struct Unit {
-  std::string name;  // "blocks.3", "first", "last", "tied"
+  std::string name;  // "blocks.3", "blocks.3.matrices", "first", "last", "tied"
   int32_t block = kNoBlock;
+  DType gradients = DType::F32;   // in which a pass makes them
   std::vector<UnitParam> params;  // those with tensor_sum first
   int64_t elems = 0;              // padded
   int64_t num_summed = 0;         // elements of the parameters with tensor_sum, with padding
@@ -44,12 +45,19 @@ struct Range {
   int64_t elems() const { return end - begin; }
 };
 
+// What units are made of. A unit has one type of gradients, and is gathered in one type.
+struct UnitKinds {
+  bool matrices_apart = false;          // those of a block form a unit of their own
+  DType matrix_gradients = DType::F32;  // of those
+};
+
 class UnitLayout {
  public:
   UnitLayout() = default;
   // Of the parameters of one or several graphs (the chunks of a pipeline rank). Units are padded to the size
   // they have in `widest`: all ranks of the tensor axis must cut theirs at the same places.
-  UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, const UnitLayout* widest = nullptr);
+  UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, const UnitLayout* widest = nullptr,
+             const UnitKinds& kinds = {});
 
   struct Place {
     size_t unit;

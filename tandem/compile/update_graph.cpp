@@ -84,6 +84,19 @@ class UpdateBuilder {
     return emit(optimizer_op(options_.optimizer), inputs, std::move(attrs), block);
   }
 
+  // The ranges that the next step's 8-bit scales are made of: the largest need of all `world` ranks.
+  void update_ranges(int world) {
+    for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
+      if (options_.fp8_slots == 0) break;
+      const Value range = graph_.add(fp8_state(name, options_.fp8_slots, Phase::Update));
+      const Value need = graph_.add(fp8_need(name, options_.fp8_slots, Phase::Update));
+      std::vector<Value> inputs = {range, need};
+      if (world > 1)
+        inputs.push_back(emit(Op::AllGather, {need}, {{"axis", "world"}, {"size", int64_t{world}}}));
+      emit(Op::Fp8Ranges, inputs);
+    }
+  }
+
   // At the end: the loss scale of the next step.
   void finish_scaler() {
     if (!scaler_.valid()) return;
@@ -139,6 +152,7 @@ class UnitUpdate {
       spread_gradients(u + 1);
       update(layout_.units()[u], gradients_[u]);
     }
+    builder_.update_ranges(layout_.position().shape.world());
     builder_.finish_scaler();
     return std::move(graph_);
   }
@@ -161,7 +175,7 @@ class UnitUpdate {
     UnitGradients g;
     g.range = layout_.own(unit);
     if (keeps_whole_gradients(layout_, data_)) {
-      g.whole = gradients_leaf(graph_, unit);
+      g.whole = gradients_leaf(graph_, unit, data_);
       g.flat = part_view(g.whole, layout_.whole(unit), g.range, unit.block);
     } else {
       g.flat = gradient_part_leaf(graph_, layout_, unit);
@@ -289,7 +303,7 @@ class UnitUpdate {
     const bool weights_move = offload && !data_.offload_weights;
     const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
     const Value grad = offload ? to_host(g.flat, unit) : g.flat;
-    if (offload && g.kept) builder_.clear(g.flat, unit.block);
+    if (offload && g.kept && !options_.keep_gradients) builder_.clear(g.flat, unit.block);
 
     std::vector<Value> tensors = {w, grad};
     tensors.insert(tensors.end(), states.begin(), states.end());
@@ -387,12 +401,7 @@ Graph build_update(const Graph& pass, const UpdateOptions& options) {
     groups.push_back(std::move(group));
   }
   builder.optimize(groups, kNoBlock);
-  for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
-    if (options.fp8_slots == 0) break;
-    const Value range = graph.add(fp8_state(name, options.fp8_slots, Phase::Update));
-    const Value need = graph.add(fp8_need(name, options.fp8_slots, Phase::Update));
-    builder.emit(Op::Fp8Ranges, {range, need});
-  }
+  builder.update_ranges(1);
   for (const auto& [a, b] : apart) {
     builder.clear(a);
     builder.clear(b);

@@ -171,8 +171,9 @@ std::vector<Key> make_other_keys() {
 
       KEY(memory.recompute, any(), "activations computed again in the backward pass instead of kept"),
       KEY(memory.gradients, any(),
-          "type in which the gradients of blocks' matrices are kept; bf16 on one GPU, where a step is one "
-          "pass"),
+          "type in which the gradients of blocks' matrices are made; bf16 on GPUs, where no passes are added "
+          "up "
+          "in it"),
       KEY(memory.gelu, any(),
           "GELU's output is kept for backward, or made again there; on a GPU in 16 bits the two differ in "
           "bits"),

@@ -9,6 +9,7 @@
 #include "tandem/ir/ops/operands.h"
 
 namespace tandem {
+
 std::vector<TensorType> infer_outputs(Op op, std::span<const TensorType> in, const Attrs& attrs) {
   const OpInfo& info = op_info(op);
   const std::string wrong = complaint(info, in.size(), attrs);
@@ -27,6 +28,20 @@ Value append(Graph& graph, Op op, std::vector<Value> inputs, Attrs attrs, int32_
   Node node{op, std::move(inputs), std::move(attrs), {}, block, phase, {}};
   node.outputs = infer_outputs(op, input_types(graph, node), node.attrs);
   return graph.add(std::move(node));
+}
+
+std::vector<int64_t> parse_numbers(std::string_view text) {
+  std::vector<int64_t> numbers;
+  const char* at = text.data();
+  const char* end = text.data() + text.size();
+  while (at < end) {
+    int64_t value = 0;
+    const auto [next, error] = std::from_chars(at, end, value);
+    TANDEM_CHECK(error == std::errc(), "numbers '{}'", text);
+    numbers.push_back(value);
+    at = next + (next < end ? 1 : 0);
+  }
+  return numbers;
 }
 
 Shape parse_shape(std::string_view text) {

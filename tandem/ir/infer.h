@@ -18,6 +18,8 @@ Value append(Graph& graph, Op op, std::vector<Value> inputs, Attrs attrs = {}, i
 
 std::vector<TensorType> input_types(const Graph& graph, const Node& node);
 
+// Whole numbers with one character between them: "0,2,1", "0:64,128:192".
+std::vector<int64_t> parse_numbers(std::string_view text);
 Shape parse_shape(std::string_view text);    // "2,3" -> [2,3]
 std::string shape_attr(const Shape& shape);  // [2,3] -> "2,3"
 std::string shape_attr(const std::vector<int64_t>& dims);

@@ -1,113 +1,22 @@
 // Several ranks as threads of one process: sessions that talk.
 #include <gtest/gtest.h>
-#include <algorithm>
-#include <cstring>
-#include <functional>
-#include <thread>
 
-#include "tandem/base/split_float.h"
-#include "tandem/comm/connect.h"
 #include "tandem/kernels/cpu/register.h"
-#include "tandem/models/tiny_gpt2_test.h"
-#include "tandem/runtime/session.h"
+#include "tandem/runtime/rank_sessions_test.h"
 
 namespace tandem {
 namespace {
 
-void write_input(Session& session, const Executable& executable, const Binding& input, int data) {
-  std::vector<int32_t> ids(static_cast<size_t>(input.slice.type.shape.elems()));
-  for (size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<int32_t>((i * 7 + 5 * static_cast<size_t>(data)) % 32);
-  session.write(executable, input.name, std::as_bytes(std::span(ids)));
-}
-
-// The logical parameters after two steps, put together from what each rank owns.
-using Weights = std::map<std::string, std::vector<float>>;
-
-// Of a buffer in fp32, or of masters whose other halves are the weights.
-std::vector<float> floats_of(const Session& session, const Persistent& item) {
-  std::vector<float> values(static_cast<size_t>(item.slice.type.shape.elems()));
-  const std::span<std::byte> dst = std::as_writable_bytes(std::span(values));
-  if (item.slice.type.dtype == DType::I16) {
-    join_floats(session.buffer(*item.weights), session.buffer(item), dst);
-  } else {
-    std::ranges::copy(session.buffer(item), dst.begin());
-  }
-  return values;
-}
-
-void collect(const Session& session, Weights& weights) {
-  for (const Persistent& item : session.step().persistents) {
-    if (is_half(item.slice.type.dtype) || item.slice.arena == Arena::Gradients) continue;
-    const std::vector<float> values = floats_of(session, item);
-    for (const Piece& piece : item.pieces) {
-      if (!piece.owned) continue;
-      std::vector<float>& whole = weights[piece.tensor];
-      whole.resize(static_cast<size_t>(piece.shape.elems()), -1.0f);
-      const int64_t cols = piece.shape.elems() / piece.shape[0];
-      int64_t at = piece.offset;
-      for (int64_t row = piece.box.row_begin; row < piece.box.row_end; ++row) {
-        for (int64_t col = piece.box.col_begin; col < piece.box.col_end; ++col)
-          whole[static_cast<size_t>(row * cols + col)] = values[static_cast<size_t>(at++)];
-      }
-    }
-  }
-}
-
 Weights train(const MeshShape& shape, Strategy strategy, Precision precision,
               const std::function<void(ParallelOptions&)>& adjust = {}, bool outputs_again = false) {
-  std::vector<Communicators> comms = connect_threads(shape, {});
-  const KernelRegistry registry = cpu::all_kernels();
-  std::vector<std::unique_ptr<ThreadPool>> pools;
-  for (int rank = 0; rank < shape.world(); ++rank) pools.push_back(std::make_unique<ThreadPool>(1));
-  std::vector<std::unique_ptr<Session>> sessions(static_cast<size_t>(shape.world()));
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < shape.world(); ++rank) {
-      threads.emplace_back([&, rank] {
-        CompileOptions options;
-        options.parallel.at = MeshPosition::of(shape, rank);
-        options.parallel.strategy = strategy;
-        if (adjust) adjust(options.parallel);
-        options.precision = precision_policy(precision);
-        options.fuse.bias_sums = true;
-        options.fuse.attention_sums = [](const TensorType&, const Attrs&) { return true; };
-        options.fuse.outputs_again = outputs_again;
-        if (outputs_again) options.recompute = {RecomputeKind::Selective, 0};
-        options.choose = choose_from(registry, 1);
-        auto& session = sessions[static_cast<size_t>(rank)];
-        session = std::make_unique<Session>(compile_step(build_model(tiny_gpt2(2), 2), options), registry,
-                                            *pools[static_cast<size_t>(rank)],
-                                            shape.world() > 1 ? &comms[static_cast<size_t>(rank)] : nullptr);
-        session->initialize(5);
-        for (int step = 1; step <= 2; ++step) {
-          const int64_t passes = options.parallel.micro_batches / session->step().micro_batches;
-          for (int64_t i = 0; i < passes; ++i) {
-            const bool last = i + 1 == passes && !session->step().last_pass.commands.empty();
-            const Executable& pass = last ? session->step().last_pass : session->step().pass;
-            for (const Binding& input : pass.inputs) {
-              if (input.name != "scale") write_input(*session, pass, input, options.parallel.at.data);
-            }
-            const float scale = 0.01f;
-            for (const Binding& input : pass.inputs) {
-              if (input.name == "scale") session->write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
-            }
-            if (last) {
-              session->run_last_pass();
-            } else {
-              session->run_pass();
-            }
-          }
-          const float hyper[] = {1e-2f, 0.1f, static_cast<float>(step), 1.0f, 0.5f, 0.9f, 0.95f, 1e-8f};
-          session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
-          session->run_update();
-        }
-      });
-    }
-  }
-  Weights weights;
-  for (const auto& session : sessions) collect(*session, weights);
-  return weights;
+  return train_ranks(shape, strategy, cpu::all_kernels(),
+                     [&](CompileOptions& options) {
+                       if (adjust) adjust(options.parallel);
+                       options.precision = precision_policy(precision);
+                       options.fuse.outputs_again = outputs_again;
+                       if (outputs_again) options.recompute = {RecomputeKind::Selective, 0};
+                     })
+      .weights;
 }
 
 TEST(Ranks, EveryShardingOfTheDataAxisGivesTheSameBits) {

@@ -78,16 +78,28 @@ namespace {
 // Not asked of a forward alone, which may be of a checkpoint from another machine.
 void check_gradients(const CompileOptions& options) {
   if (options.precision.block_gradients == DType::F32) return;
-  if (options.may_overwrite_gradients() && options.precision.storage == options.precision.block_gradients)
-    return;
-  throw ConfigError(
-      "memory.gradients: bf16 needs precision bf16 or fp8, one GPU without offload, and a step of one pass "
-      "(train.micro_batch = train.batch); use fp32");
+  const ParallelOptions& parallel = options.parallel;
+  const auto refuse = [](std::string_view why) {
+    throw ConfigError("memory.gradients: bf16 {}; use fp32", why);
+  };
+  if (options.precision.storage != options.precision.block_gradients)
+    refuse("needs precision bf16 or fp8: gradients are made in the type of the weights");
+  if (!options.overwrite_gradients) refuse("needs a GPU: the CPU's kernels add to gradients, in fp32");
+  if (options.may_overwrite_gradients()) return;
+  if (parallel.micro_batches > 1 && parallel.at.shape.data == 1)
+    refuse(
+        "would add up several passes in 16 bits: make a step one pass (train.micro_batch = train.batch), "
+        "or use more ranks on the data axis, which add up in fp32");
+  if (parallel.micro_batches > 1)
+    refuse("would add up several passes in 16 bits with parallel.sync: step; use parallel.sync: pass");
+  refuse("needs the pass overwrite_gradients, which was left out");
 }
 
 void check_fp8(const CompileOptions& options) {
-  if (!options.precision.fp8 || !options.parallel.in_units()) return;
-  throw ConfigError("precision: this version has fp8 on one GPU without offload only; use bf16 elsewhere");
+  if (!options.precision.fp8 || !options.parallel.offload_weights) return;
+  throw ConfigError(
+      "precision: fp8 makes the weights' scales on the GPU, and memory.offload: [params] keeps them in host "
+      "memory; use bf16, or offload the optimizer only");
 }
 
 // The cheapest recomputation with which every rank fits. Each rank finds the same one: recomputation repeats

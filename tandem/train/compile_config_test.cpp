@@ -23,10 +23,37 @@ Config with_narrow_gradients(std::string_view limit = "0") {
   return parse_config(yaml, "config").config;
 }
 
-TEST(GradientsIn16Bits, AreRefusedWhereTheyAreAddedTo) {
-  const Backend backend = cpu::make_backend();
-  const Config config = with_narrow_gradients();
-  EXPECT_THROW(compile_config(config, compile_options(config, backend)), ConfigError);
+TEST(GradientsIn16Bits, AreRefusedWhereTheyAreAddedToWithWhatIsInTheWay) {
+  const auto refusal = [](bool overwrites, const std::function<void(Config&)>& change) -> std::string {
+    Backend backend = cpu::make_backend();
+    backend.overwrites_gradients = overwrites;
+    Config config = with_narrow_gradients();
+    change(config);
+    try {
+      compile_config(config, compile_options(config, backend, MeshPosition::of(mesh_shape(config), 0)));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto nothing = [](Config&) {};
+  const auto passes = [](Config& config) { config.train.micro_batch = 4; };
+  const auto ranks = [](Config& config) {
+    config.parallel.strategy = Strategy::Zero1;
+    config.parallel.data = 2;
+    config.train.micro_batch = 4;
+  };
+  EXPECT_EQ(refusal(true, nothing), "");
+  EXPECT_EQ(refusal(true, ranks), "");
+  EXPECT_NE(refusal(false, nothing).find("needs a GPU"), std::string::npos);
+  EXPECT_NE(refusal(true, passes).find("several passes in 16 bits"), std::string::npos);
+  const auto once = [&](Config& config) {
+    ranks(config);
+    config.parallel.sync = GradientSync::Step;
+  };
+  EXPECT_NE(refusal(true, once).find("parallel.sync: step"), std::string::npos);
+  const auto wide = [](Config& config) { config.precision = Precision::Fp32; };
+  EXPECT_NE(refusal(true, wide).find("needs precision bf16"), std::string::npos);
 }
 
 TEST(GradientsIn16Bits, DoNotConcernAForwardOnAnyMachine) {
@@ -115,7 +142,7 @@ TEST(RequireFit, KeepsAStepOfOnePassWhereThatIsSmaller) {
   }
 }
 
-TEST(Fp8, IsRefusedOnSeveralRanksWithOffloadAndWithoutHardware) {
+TEST(Fp8, IsRefusedWithWeightsInHostMemoryAndWithoutHardware) {
   const auto compile = [](bool has_fp8, std::string_view more) {
     Backend backend = cpu::make_backend();
     backend.has_fp8 = has_fp8;
@@ -131,9 +158,10 @@ TEST(Fp8, IsRefusedOnSeveralRanksWithOffloadAndWithoutHardware) {
     return compile_config(config, options);
   };
   EXPECT_THROW(compile(false, ""), ConfigError);
-  EXPECT_THROW(compile(true, "parallel: {strategy: ddp, data: 2}\n"), ConfigError);
-  EXPECT_THROW(compile(true, "memory: {offload: [optimizer]}\n"), ConfigError);
-  EXPECT_NE(compile(true, "").find(kFp8Activations), nullptr);
+  EXPECT_THROW(compile(true, "memory: {offload: [params]}\n"), ConfigError);
+  for (const char* more : {"", "parallel: {strategy: ddp, data: 2}\n", "memory: {offload: [optimizer]}\n",
+                           "parallel: {strategy: fsdp, data: 2}\n"})
+    EXPECT_NE(compile(true, more).find(kFp8Activations), nullptr) << more;
 }
 
 }  // namespace

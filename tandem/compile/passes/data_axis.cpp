@@ -28,6 +28,7 @@ class DataAxis {
         state_(layout.units().size()) {}
 
   Graph run() {
+    find_narrow_units();
     find_uses();
     for (size_t u = 0; u < state_.size(); ++u) {
       if (!used_.contains(u)) continue;
@@ -41,7 +42,15 @@ class DataAxis {
       }
       const Node& node = graph_.node(id);
       if (node.op == Op::Param || is_gradient(node)) continue;
+      if (scales_parts(node)) {
+        scale_parts(id);
+        continue;
+      }
       if (is_gathered()) choose_weights(node);
+      if (reads_narrow(node) && node.attrs.integer("rows") != 0) {  // as it was gathered
+        rewrite_.set({id, 0}, rewrite_.at(node.inputs[0]));
+        continue;
+      }
       for (Value input : node.inputs) bind_gradient(input);
       rewrite_.copy(id);
       follow_gradients(id);
@@ -57,9 +66,7 @@ class DataAxis {
     int64_t writes_left = 0;
   };
 
-  bool is_gathered() const {
-    return options_.offload_weights || (options_.sharding.weights && layout_.ranks() > 1);
-  }
+  bool is_gathered() const { return options_.offload_weights || is_sharded(); }
   static bool is_gradient(const Node& node) {
     return node.op == Op::State && node.name.starts_with(kGradPrefix) && !node.name.ends_with(kEmbeddingPart);
   }
@@ -70,10 +77,93 @@ class DataAxis {
     return nullptr;
   }
 
+  bool is_sharded() const { return options_.sharding.weights && layout_.ranks() > 1; }
+
+  // Scales of sharded weights, which no rank sees as a whole.
+  bool scales_parts(const Node& node) const { return node.op == Op::Fp8WeightScales && is_sharded(); }
+
+  // Whether a weight that was gathered in 8 bits is quantized here.
+  bool reads_narrow(const Node& node) const {
+    if (node.op != Op::Fp8Quantize) return false;
+    const UnitLayout::Place* place = place_of(node.inputs[0]);
+    return place != nullptr && narrow_.contains(place->unit);
+  }
+
+  // Units whose weights are all read in 8 bits only, and that are sharded: they travel that way.
+  void find_narrow_units() {
+    if (!is_sharded() || options_.offload_weights) return;
+    std::set<size_t> wide;
+    for (int32_t id = 0; id < graph_.num_nodes(); ++id) {
+      const Node& node = graph_.node(id);
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const UnitLayout::Place* place = place_of(node.inputs[i]);
+        if (place == nullptr || graph_.node(node.inputs[i].node).op != Op::Param) continue;
+        if (node.op == Op::Fp8WeightScales) {
+          narrow_[place->unit][place->param] = static_cast<int64_t>(i);
+        } else if (node.op != Op::Fp8Quantize) {
+          wide.insert(place->unit);
+        }
+      }
+    }
+    std::erase_if(narrow_, [&](const auto& item) {
+      return wide.contains(item.first) || item.second.size() != layout_.units()[item.first].params.size();
+    });
+  }
+
+  // The largest number of each weight in this rank's parts, then of all ranks.
+  void scale_parts(int32_t id) {
+    const Node& node = graph_.node(id);
+    Graph& graph = rewrite_.graph();
+    std::vector<Value> pieces;
+    std::string slots;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const UnitLayout::Place& place = *place_of(node.inputs[i]);
+      const Unit& unit = layout_.units()[place.unit];
+      const Range own = layout_.own(unit);
+      for (const ParamPiece& piece : pieces_in(unit, own)) {
+        if (piece.param != &layout_.param(place)) continue;
+        pieces.push_back(view(graph, weights_.at(place.unit), piece.range.begin - own.begin,
+                              Shape({piece.range.elems()}), kNoBlock, node.phase));
+        slots += fmt::format("{}{}", slots.empty() ? "" : ",", i);
+      }
+    }
+    const auto num_slots = static_cast<int64_t>(node.inputs.size()), ranks = int64_t{layout_.ranks()};
+    const Value range = append(graph, Op::Fp8WeightScales, pieces,
+                               {{"slots", slots}, {"num_slots", num_slots}}, kNoBlock, node.phase);
+    const Value ranges =
+        append(graph, Op::AllGather, {range}, {{"axis", "data"}, {"size", ranks}}, kNoBlock, node.phase);
+    scales_ = append(graph, Op::Fp8Scales, {ranges}, {{"unknown", int64_t{0}}, {"parts", ranks}}, kNoBlock,
+                     node.phase);
+    rewrite_.set({id, 0}, scales_);
+  }
+
+  // This rank's part of a unit in 8 bits.
+  Value quantized_part(size_t u, Phase phase) {
+    const Unit& unit = layout_.units()[u];
+    const Range own = layout_.own(unit);
+    std::string pieces;
+    for (const ParamPiece& piece : pieces_in(unit, own)) {
+      const auto param = static_cast<size_t>(piece.param - unit.params.data());
+      pieces += fmt::format("{}{}:{}:{}", pieces.empty() ? "" : ",", narrow_.at(u).at(param),
+                            piece.range.begin - own.begin, piece.range.elems());
+    }
+    return append(rewrite_.graph(), Op::Fp8Quantize, {weights_[u], scales_},
+                  {{"slot", int64_t{0}},
+                   {"pieces", pieces},
+                   {"dtype", std::string(dtype_name(DType::F8E4M3))},
+                   {"rows", int64_t{1}},
+                   {"columns", int64_t{0}}},
+                  unit.block, phase);
+  }
+
   void find_uses() {
     std::map<Value, size_t> unit_of;  // accumulators on their way
     for (int32_t id = 0; id < graph_.num_nodes(); ++id) {
       const Node& node = graph_.node(id);
+      if (scales_parts(node)) {
+        for (Value input : node.inputs) used_.insert(place_of(input)->unit);
+        continue;
+      }
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         const UnitLayout::Place* place = place_of(node.inputs[i]);
         if (place == nullptr) continue;
@@ -126,7 +216,8 @@ class DataAxis {
     Value flat = weights_[u];
     if (options_.offload_weights)
       flat = append(graph, Op::Copy, {flat}, {{"to", "device"}}, unit.block, phase);
-    if (options_.sharding.weights && layout_.ranks() > 1) {
+    if (narrow_.contains(u)) flat = quantized_part(u, phase);
+    if (is_sharded()) {
       flat = append(graph, Op::AllGather, {flat}, {{"axis", "data"}, {"size", int64_t{layout_.ranks()}}},
                     unit.block, phase);
     }
@@ -171,10 +262,11 @@ class DataAxis {
 
   Value gradient_buffer(const Unit& unit) {
     Graph& graph = rewrite_.graph();
-    const Attrs attrs{{"dtype", std::string(dtype_name(DType::F32))},
-                      {"shape", shape_attr(Shape({unit.elems}))}};
+    Attrs attrs{{"dtype", std::string(dtype_name(unit.gradients))},
+                {"shape", shape_attr(Shape({unit.elems}))}};
     if (keeps_whole_gradients(layout_, options_))
-      return gradients_leaf(graph, unit);  // the update leaves zeros
+      return gradients_leaf(graph, unit, options_);  // the update leaves zeros, where this adds
+    if (options_.overwrites) attrs.set("unset", int64_t{1});
     return append(graph, Op::Zeros, {}, attrs, unit.block, Phase::Backward);
   }
 
@@ -208,7 +300,7 @@ class DataAxis {
                                            Shape({layout_.part(unit)}), unit.block, Phase::Backward)
                                     : gradient_part_leaf(graph, layout_, unit);
     const Attrs narrow{{"dtype", std::string(dtype_name(options_.reduce))}};
-    const Value sent = options_.reduce == DType::F32
+    const Value sent = options_.reduce == DType::F32 || unit.gradients == options_.reduce
                            ? joined
                            : append(graph, Op::Cast, {joined}, narrow, unit.block, Phase::Backward);
     append(graph, Op::ReduceScatter, {sent, dst},
@@ -229,6 +321,8 @@ class DataAxis {
   std::map<size_t, int32_t> forward_uses_, backward_uses_;  // unit -> first node that reads its weights
   std::map<int32_t, std::vector<std::pair<size_t, Phase>>> gathers_before_;
   std::map<Value, UnitLayout::Place> accumulator_of_;
+  std::map<size_t, std::map<size_t, int64_t>> narrow_;  // units in 8 bits -> parameter -> its scale's slot
+  Value scales_;
 };
 
 }  // namespace
@@ -255,8 +349,11 @@ Value weights_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit, con
               options.offload_weights ? "host" : "weights", unit.block);
 }
 
-Value gradients_leaf(Graph& graph, const Unit& unit) {
-  return leaf(graph, "grads:" + unit.name, {DType::F32, Shape({unit.elems})}, "gradients", unit.block);
+Value gradients_leaf(Graph& graph, const Unit& unit, const DataAxisOptions& options) {
+  const Value made =
+      leaf(graph, "grads:" + unit.name, {unit.gradients, Shape({unit.elems})}, "gradients", unit.block);
+  if (options.overwrites) graph.node(made.node).attrs.set("transient", int64_t{1});
+  return made;
 }
 
 Value gradient_part_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit) {

@@ -4,6 +4,8 @@
 //   is gathered before each use, one unit ahead, in forward and again in backward, and dies after the last.
 //   Gradient accumulators become views of a flat buffer too; once a unit's last gradient is written, the
 //   buffer is reduce-scattered and dies, and backward goes on with the next unit meanwhile.
+//   Sharded matrices that are read in 8 bits only (fp8.h) are quantized by the ranks that hold them, with
+//   scales of all ranks' parts, and gathered in 8 bits.
 // Keeps: what is computed, and its order. Every strategy reduces the same buffers in the same order, so that
 //   ddp, zero1, zero2 and fsdp give the same bits.
 #pragma once
@@ -29,8 +31,9 @@ Sharding sharding_of(Strategy strategy);
 
 struct DataAxisOptions {
   Sharding sharding;
-  bool accumulates = false;      // several passes make a step
-  bool once = false;             // the last of them reduces what all have added up
+  bool accumulates = false;  // several passes make a step
+  bool once = false;         // the last of them reduces what all have added up
+  bool overwrites = false;  // a pass writes gradients and adds to none that are there (overwrite_gradients.h)
   DType reduce = DType::F32;     // in which gradients travel; they are summed in fp32
   bool in_pipeline = false;      // forward and backward of a micro-batch lie apart
   bool offload_weights = false;  // weights live in host memory and are copied in for each use
@@ -48,8 +51,8 @@ bool keeps_whole_gradients(const UnitLayout& layout, const DataAxisOptions& opti
 
 // Leaves of a unit, alike in the pass, the update and evaluation.
 Value weights_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit, const DataAxisOptions& options);
-Value gradients_leaf(Graph& graph, const Unit& unit);                                // the whole unit
-Value gradient_part_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit);  // this rank's part
+Value gradients_leaf(Graph& graph, const Unit& unit, const DataAxisOptions& options);  // the whole unit
+Value gradient_part_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit);    // this rank's part
 Value view(Graph& graph, Value flat, int64_t begin, const Shape& shape, int32_t block, Phase phase);
 
 }  // namespace tandem

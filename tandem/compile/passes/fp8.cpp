@@ -55,8 +55,12 @@ struct Operand {
 
 class Fp8Pass {
  public:
-  explicit Fp8Pass(const Graph& graph)
-      : graph_(graph), weights_(fp8_weights(graph)), rewrite_(graph), made_(rewrite_.graph()) {}
+  Fp8Pass(const Graph& graph, const std::vector<std::string>& slots)
+      : graph_(graph),
+        weights_(fp8_weights(graph)),
+        slots_(slots),
+        rewrite_(graph),
+        made_(rewrite_.graph()) {}
 
   Graph run() {
     if (weights_.empty()) return graph_;
@@ -80,7 +84,7 @@ class Fp8Pass {
   };
 
   void begin_tracking(std::string_view name, int64_t unknown) {
-    const auto slots = static_cast<int64_t>(weights_.size());
+    const auto slots = static_cast<int64_t>(slots_.size());
     const Value range = made_.add(fp8_state(name, slots, Phase::Forward));
     const Value need = made_.add(fp8_need(name, slots, Phase::Forward));
     tracked_[name] = {append(made_, Op::Fp8Scales, {range}, {{"unknown", unknown}}), need};
@@ -97,7 +101,9 @@ class Fp8Pass {
   }
 
   Operand& operand(Value value, std::string_view state, Value weight) {
-    return operands_.try_emplace(value, Operand{state, weights_.at(weight)}).first->second;
+    const auto slot = std::ranges::find(slots_, graph_.node(weight.node).name);
+    TANDEM_CHECK(slot != slots_.end(), "'{}' has no slot", graph_.node(weight.node).name);
+    return operands_.try_emplace(value, Operand{state, slot - slots_.begin()}).first->second;
   }
 
   void find_operands(int32_t id) {
@@ -176,7 +182,8 @@ class Fp8Pass {
   }
 
   const Graph& graph_;
-  const std::map<Value, int64_t> weights_;
+  const std::map<Value, int64_t> weights_;  // with their places among the scales of weights here
+  const std::vector<std::string>& slots_;
   Rewrite rewrite_;
   Graph& made_;
   std::map<std::string_view, Tracking> tracked_;
@@ -194,9 +201,17 @@ Node fp8_need(std::string_view name, int64_t slots, Phase phase) {
   return zero_state(fmt::format("{}.need", name), {DType::F32, Shape({slots})}, "gradients", phase);
 }
 
-int64_t num_fp8_weights(const Graph& forward) { return static_cast<int64_t>(fp8_weights(forward).size()); }
+std::vector<std::string> fp8_weight_names(const Graph& forward) {
+  const std::map<Value, int64_t> weights = fp8_weights(forward);
+  std::vector<std::string> names(weights.size());
+  for (const auto& [weight, place] : weights)
+    names[static_cast<size_t>(place)] = forward.node(weight.node).name;
+  return names;
+}
 
-Graph quantize_products(const Graph& graph) { return Fp8Pass(graph).run(); }
+Graph quantize_products(const Graph& graph, const std::vector<std::string>& slots) {
+  return Fp8Pass(graph, slots).run();
+}
 
 Graph fuse_quantize(Graph graph) {
   const auto quantizes = [](const Node& node) { return node.op == Op::Fp8Quantize; };

@@ -9,6 +9,9 @@
 // Keeps: everything else in the storage type, the order of nodes, and what recomputation has chosen.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "tandem/compile/pass_info.h"
 #include "tandem/ir/graph.h"
 
@@ -20,10 +23,15 @@ inline constexpr PassInfo kFp8Pass = {
 
 inline constexpr std::string_view kFp8Activations = "fp8.activations", kFp8Gradients = "fp8.gradients";
 
-// The number of matrices that are multiplied in 8 bits: that many slots have both states.
-int64_t num_fp8_weights(const Graph& forward);
+// The matrices of a model that are multiplied in 8 bits: each has a slot in both states, in this order. Every
+// rank keeps all slots, whichever of the matrices it holds.
+std::vector<std::string> fp8_weight_names(const Graph& forward);
 
-Graph quantize_products(const Graph& graph);
+// `slots`: of the whole model, where the graph is one rank's.
+Graph quantize_products(const Graph& graph, const std::vector<std::string>& slots);
+inline Graph quantize_products(const Graph& graph) {
+  return quantize_products(graph, fp8_weight_names(graph));
+}
 
 // An Fp8Quantize whose input nobody else reads joins the op that makes it: swiglu and its gradient. Bits
 // stay.

@@ -41,7 +41,7 @@ TEST(Fp8, EveryProductOfABlocksMatrixIsQuantized) {
   ASSERT_TRUE(overwrites_gradients(before));
   const Graph graph = quantize_products(before);
   verify(graph, "fp8");
-  EXPECT_EQ(num_fp8_weights(build_model(llama(), 2)), 8);
+  EXPECT_EQ(fp8_weight_names(build_model(llama(), 2)).size(), 8u);
   EXPECT_EQ(count(graph, Op::Fp8Matmul), 16);    // forward, and the gradients of activations
   EXPECT_EQ(count(graph, Op::Fp8MatmulAcc), 8);  // of weights
   EXPECT_EQ(count(graph, Op::Matmul), 2) << "the vocabulary's projection stays as it is";

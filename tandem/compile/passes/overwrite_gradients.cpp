@@ -9,9 +9,7 @@
 namespace tandem {
 namespace {
 
-bool is_gradient(const Node& node) {
-  return node.op == Op::State && node.attrs.text("category") == "gradients";
-}
+bool is_gradient(const Node& node) { return node.op == Op::State && node.name.starts_with("grad:"); }
 
 // The gradients that this node is the first to touch.
 std::vector<Value> first_touched(const Graph& graph, const Node& node) {

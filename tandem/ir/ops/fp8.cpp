@@ -3,6 +3,9 @@
 // where that is too large. A product's operands are both stored along the inner dimension, so a tensor is
 // quantized as it is ({rows: 1}), transposed ({columns: 1}), or both, in that order. `need` gathers the
 // largest |x| / (largest finite E) that was quantized with each slot.
+// Where ranks hold parts of weights, each finds the largest |w| / 448 of its pieces, as ranges (0 where it
+// has none), and scales are made of the largest of all ranks' ranges. What is quantized may be such a part,
+// {pieces: "slot:begin:elems,.."} of it, or have been quantized with that scale before.
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -46,7 +49,8 @@ OpInfo quantizing(Op op, std::string_view name, std::string_view meaning, Stated
           .kind = OpKind::Kernel,
           .inputs = std::move(inputs),
           .outputs = {out_when("rows", "q"), out_when("columns", "qt"), in_place("need")},
-          .attrs = {integer("slot"), text("dtype"), integer("rows"), integer("columns")},
+          .attrs = {integer("slot"), text("dtype"), integer("rows"), integer("columns"),
+                    optional(text("pieces"))},
           .infer = infer,
           .cost = kMovesItsBytes,
           .remake = Remake::WithBlock,
@@ -60,14 +64,15 @@ std::vector<OpInfo> fp8_ops() {
   return {
       {.op = Op::Fp8Scales,
        .name = "fp8_scales",
-       .meaning = "scale[n,4]: the power of two at or above range f32[n]; 0 gives 2^unknown",
+       .meaning = "scale[n,4]: the power of two at or above range f32[n], or the largest of f32[parts*n]; 0 "
+                  "gives 2^unknown",
        .kind = OpKind::Kernel,
        .inputs = {"range"},
        .outputs = {"scale"},
-       .attrs = {integer("unknown")},
+       .attrs = {integer("unknown"), optional(integer("parts"))},
        .infer =
            [](const Operands& in) {
-             return Types{{DType::F32, Shape({in.shape(0).elems(), 4})}};
+             return Types{{DType::F32, Shape({in.shape(0).elems() / in.attr_or("parts", 1), 4})}};
            },
        .cost = kMovesItsBytes,
        .remake = Remake::WithBlock,
@@ -75,13 +80,16 @@ std::vector<OpInfo> fp8_ops() {
        .gradient = kNoGradient},
       {.op = Op::Fp8WeightScales,
        .name = "fp8_weight_scales",
-       .meaning = "scale[n,4]: the power of two at or above the largest |w| / 448 of each",
+       .meaning = "scale[n,4]: the power of two at or above the largest |w| / 448 of each; of pieces {slots: "
+                  "\"0,2\"} what scales are made of, f32[num_slots]",
        .kind = OpKind::Kernel,
        .inputs = {each("w")},
        .outputs = {"scale"},
-       .attrs = kNone,
+       .attrs = {optional(text("slots")), optional(integer("num_slots"))},
        .infer =
            [](const Operands& in) {
+             if (const int64_t slots = in.attr_or("num_slots", 0); slots > 0)
+               return Types{{DType::F32, Shape({slots})}};
              return Types{{DType::F32, Shape({static_cast<int64_t>(in.size()), 4})}};
            },
        .cost = kMovesItsBytes,
@@ -122,9 +130,9 @@ std::vector<OpInfo> fp8_ops() {
        .gradient = kNoGradient},
       {.op = Op::Fp8Ranges,
        .name = "fp8_ranges",
-       .meaning = "range = max(need, 7/8 range); need = 0",
+       .meaning = "range = max(need, 7/8 range), or of the needs[k*n] of k ranks; need = 0",
        .kind = OpKind::Kernel,
-       .inputs = {"range", "need"},
+       .inputs = {"range", "need", optional("needs")},
        .outputs = {in_place("range"), in_place("need")},
        .attrs = kNone,
        .infer =

@@ -26,6 +26,7 @@ class Operands {
   std::string show(size_t i) const { return to_string(in_[i].shape); }
 
   int64_t attr(std::string_view name) const { return attrs_.integer(name); }
+  int64_t attr_or(std::string_view name, int64_t fallback) const { return attrs_.integer_or(name, fallback); }
   bool is_set(std::string_view name) const { return attrs_.integer_or(name, 0) != 0; }
   bool has(std::string_view name) const { return attrs_.has(name); }
   DType dtype_attr() const { return parse_dtype(attrs_.text("dtype")); }

@@ -122,11 +122,11 @@ std::vector<OpInfo> shape_ops() {
        .gradient = kNoGradient},
       {.op = Op::Zeros,
        .name = "zeros",
-       .meaning = "y = 0, in dst where that is given",
+       .meaning = "y = 0, in dst where that is given; with {unset: 1} what it holds does not matter",
        .kind = OpKind::Kernel,
        .inputs = {optional("dst")},
        .outputs = {OutputInfo("y").into("dst")},
-       .attrs = {text("dtype"), text("shape")},
+       .attrs = {text("dtype"), text("shape"), optional(integer("unset"))},
        .infer =
            [](const Operands& in) {
              return Types{{in.dtype_attr(), in.shape_attr()}};

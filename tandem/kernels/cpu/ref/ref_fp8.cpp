@@ -2,6 +2,8 @@
 // rounding: scales are powers of two.
 #include <algorithm>
 
+#include "tandem/base/error.h"
+#include "tandem/ir/infer.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 
 namespace tandem::cpu::ref {
@@ -26,13 +28,27 @@ double scale_at(const TensorArg& scale, int64_t slot) { return get(scale, 4 * sl
 
 void run_scales(const KernelArgs& args, Stream&) {
   const double unknown = std::ldexp(1.0, static_cast<int>(args.attrs.integer("unknown")));
-  for (int64_t i = 0; i < args.in[0].elems(); ++i) {
-    const double range = get(args.in[0], i);
+  const int64_t n = args.out[0].type.shape[0];
+  for (int64_t i = 0; i < n; ++i) {
+    double range = 0;
+    for (int64_t k = i; k < args.in[0].elems(); k += n) range = std::fmax(range, get(args.in[0], k));
     set_scale(args.out[0], i, range == 0 ? unknown : power_of_two_above(range));
   }
 }
 
+// Of pieces of weights: what their scales are to be made of.
+void run_weight_ranges(const KernelArgs& args) {
+  const std::vector<int64_t> slots = parse_numbers(args.attrs.text("slots"));
+  TANDEM_CHECK(slots.size() == args.in.size(), "{} slots for {} pieces", slots.size(), args.in.size());
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) set(args.out[0], i, 0);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const double need = static_cast<float>(largest(args.in[i])) / kLargestE4M3;
+    if (std::isfinite(need)) set(args.out[0], slots[i], std::fmax(get(args.out[0], slots[i]), need));
+  }
+}
+
 void run_weight_scales(const KernelArgs& args, Stream&) {
+  if (args.attrs.has("slots")) return run_weight_ranges(args);
   for (size_t i = 0; i < args.in.size(); ++i) {
     const double need = static_cast<float>(largest(args.in[i])) / kLargestE4M3;
     set_scale(args.out[0], static_cast<int64_t>(i),
@@ -40,10 +56,20 @@ void run_weight_scales(const KernelArgs& args, Stream&) {
   }
 }
 
+// A rank's part of a unit: pieces of weights, each with its scale.
+void quantize_pieces(const KernelArgs& args) {
+  const std::vector<int64_t> numbers = parse_numbers(args.attrs.text("pieces"));
+  for (size_t i = 0; i + 2 < numbers.size(); i += 3) {
+    const double scale = scale_at(args.in[1], numbers[i]);
+    for (int64_t k = numbers[i + 1]; k < numbers[i + 1] + numbers[i + 2]; ++k)
+      set(args.out[0], k, get(args.in[0], k) / scale);
+  }
+}
+
 // `rest`: scale [, need].
 void quantize(const TensorArg& x, std::span<const TensorArg> rest, const KernelArgs& args) {
   const int64_t slot = args.attrs.integer("slot"), rows = x.type.shape.rows(), cols = x.type.shape.last();
-  const double scale = scale_at(rest[0], slot);
+  const double scale = is_fp8(x.type.dtype) ? 1 : scale_at(rest[0], slot);  // it was quantized before
   size_t next = 0;
   if (args.attrs.integer("rows") != 0) {
     const TensorArg& q = args.out[next++];
@@ -58,7 +84,10 @@ void quantize(const TensorArg& x, std::span<const TensorArg> rest, const KernelA
   set(args.out[next], slot, std::fmax(get(rest[1], slot), need));
 }
 
-void run_quantize(const KernelArgs& args, Stream&) { quantize(args.in[0], args.in.subspan(1), args); }
+void run_quantize(const KernelArgs& args, Stream&) {
+  if (args.attrs.has("pieces")) return quantize_pieces(args);
+  quantize(args.in[0], args.in.subspan(1), args);
+}
 
 // What the op without the quantizing makes, in its storage type, goes through memory of its own.
 void quantize_result_of(Op op, size_t num_in, const TensorType& type, const KernelArgs& args,
@@ -113,8 +142,12 @@ void run_matmul_acc(const KernelArgs& args, Stream&) {
 }
 
 void run_ranges(const KernelArgs& args, Stream&) {
-  for (int64_t i = 0; i < args.out[0].elems(); ++i) {
-    const double range = get(args.in[0], i), need = get(args.in[1], i);
+  const int64_t n = args.out[0].elems();
+  for (int64_t i = 0; i < n; ++i) {
+    const double range = get(args.in[0], i);
+    double need = get(args.in[1], i);
+    for (int64_t k = i; args.in.size() > 2 && k < args.in[2].elems(); k += n)
+      need = std::fmax(need, get(args.in[2], k));
     if (std::isfinite(need)) set(args.out[0], i, std::fmax(need, range * 0.875));
     set(args.out[1], i, 0);
   }

@@ -1,8 +1,10 @@
 // Scales of 8-bit floats, and the ops that end in quantizing.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "tandem/base/error.h"
+#include "tandem/ir/infer.h"
 #include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/gemm/fp8_tile.cuh"
 #include "tandem/kernels/cuda/groups.cuh"
@@ -25,10 +27,13 @@ __device__ __forceinline__ float power_of_two_above(float x) {
   return ldexpf(1.0f, min(max(exponent, -100), 100));
 }
 
-__global__ void scales_kernel(const float* range, float4* scale, int64_t n, float unknown) {
+// Of the largest of several parts' ranges.
+__global__ void scales_kernel(const float* range, float4* scale, int64_t n, int64_t parts, float unknown) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  const float value = range[i] == 0 ? unknown : power_of_two_above(range[i]);
+  float most = range[i];
+  for (int64_t part = 1; part < parts; ++part) most = fmaxf(most, range[part * n + i]);
+  const float value = most == 0 ? unknown : power_of_two_above(most);
   scale[i] = float4{value, value, value, value};
 }
 
@@ -41,10 +46,21 @@ __global__ void finish_weight_scales_kernel(float4* scale, int64_t n) {
   scale[i] = float4{value, value, value, value};
 }
 
-__global__ void ranges_kernel(float* range, float* need, int64_t n) {
+// The largest |w| becomes what a scale is to be made of.
+__global__ void finish_weight_ranges_kernel(float* range, int64_t n) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  if (isfinite(need[i])) range[i] = fmaxf(need[i], range[i] * 0.875f);
+  const float need = range[i] / kLargestE4M3;
+  range[i] = isfinite(need) ? need : 0.0f;
+}
+
+// `needs`: of `ranks` ranks, this one's among them.
+__global__ void ranges_kernel(float* range, float* need, int64_t n, const float* needs, int64_t ranks) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float most = need[i];
+  for (int64_t rank = 0; rank < ranks; ++rank) most = fmaxf(most, needs[rank * n + i]);
+  if (isfinite(most)) range[i] = fmaxf(most, range[i] * 0.875f);
   need[i] = 0;
 }
 
@@ -71,19 +87,50 @@ __global__ void __launch_bounds__(kChunkThreads)
   raise_to(item.most, warp_max(most));
 }
 
+// Pieces of weights, and where they are stored in 8 bits.
+struct PieceItem {
+  const void* src;
+  uint8_t* dst;
+  const float* scale;
+  int64_t elems;
+};
+
+__global__ void __launch_bounds__(kChunkThreads)
+    quantize_pieces_kernel(const __grid_constant__ TensorList<PieceItem> list) {
+  using T = __nv_bfloat16;
+  static_assert(Pack<T>::kSize == 8);
+  const Chunk chunk = chunk_of_block(list);
+  const PieceItem& item = list.items[chunk.tensor];
+  const T* src = static_cast<const T*>(item.src) + chunk.begin;
+  uint8_t* dst = item.dst + chunk.begin;
+  const float inverse = 1.0f / *item.scale;
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < chunk.elems; i += kChunkThreads * 8) {
+    float x[8];
+    to_floats(load_pack(src + i).value, x);
+#pragma unroll
+    for (float& value : x) value *= inverse;
+    *reinterpret_cast<uint2*>(dst + i) =
+        uint2{four_fp8<__NV_E4M3>(x[0], x[1], x[2], x[3]), four_fp8<__NV_E4M3>(x[4], x[5], x[6], x[7])};
+  }
+}
+
 void run_scales(const KernelArgs& args, Stream& stream) {
-  const int64_t n = args.in[0].elems();
+  const int64_t n = args.out[0].type.shape[0];
   scales_kernel<<<static_cast<unsigned>(num_blocks(n)), kVectorThreads, 0, queue_of(stream)>>>(
-      args.in[0].as<const float>(), args.out[0].as<float4>(), n,
+      args.in[0].as<const float>(), args.out[0].as<float4>(), n, args.in[0].elems() / n,
       std::ldexp(1.0f, static_cast<int>(args.attrs.integer("unknown"))));
   check_launch("fp8_scales");
 }
 
+// Of whole weights their scales; of pieces what the scales are to be made of.
 void run_weight_scales(const KernelArgs& args, Stream& stream) {
   const cudaStream_t queue = queue_of(stream);
   auto* scale = args.out[0].as<float>();
-  const auto n = static_cast<int64_t>(args.in.size());
-  check(cudaMemsetAsync(scale, 0, args.in.size() * sizeof(float4), queue), "fp8_weight_scales");
+  const bool of_pieces = args.attrs.has("slots");
+  const std::vector<int64_t> slots =
+      of_pieces ? parse_numbers(args.attrs.text("slots")) : std::vector<int64_t>();
+  const int64_t n = args.out[0].type.shape[0];
+  check(cudaMemsetAsync(scale, 0, static_cast<size_t>(args.out[0].type.bytes()), queue), "fp8_weight_scales");
   TensorList<WeightItem> list;
   const auto launch = [&] {
     if (list.size > 0)
@@ -92,19 +139,26 @@ void run_weight_scales(const KernelArgs& args, Stream& stream) {
     list.size = 0;
   };
   for (size_t i = 0; i < args.in.size(); ++i) {
-    list.add({args.in[i].data, args.in[i].elems(), scale + 4 * i});
+    float* const most = of_pieces ? scale + slots.at(i) : scale + 4 * i;
+    list.add({args.in[i].data, args.in[i].elems(), most});
     if (list.full()) launch();
   }
   launch();
-  finish_weight_scales_kernel<<<static_cast<unsigned>(num_blocks(n)), kVectorThreads, 0, queue>>>(
-      args.out[0].as<float4>(), n);
+  const auto blocks = static_cast<unsigned>(num_blocks(n));
+  if (of_pieces) {
+    finish_weight_ranges_kernel<<<blocks, kVectorThreads, 0, queue>>>(scale, n);
+  } else {
+    finish_weight_scales_kernel<<<blocks, kVectorThreads, 0, queue>>>(args.out[0].as<float4>(), n);
+  }
   check_launch("fp8_weight_scales");
 }
 
 void run_ranges(const KernelArgs& args, Stream& stream) {
   const int64_t n = args.out[0].elems();
   ranges_kernel<<<static_cast<unsigned>(num_blocks(n)), kVectorThreads, 0, queue_of(stream)>>>(
-      args.out[0].as<float>(), args.out[1].as<float>(), n);
+      args.out[0].as<float>(), args.out[1].as<float>(), n,
+      args.in.size() > 2 ? args.in[2].as<const float>() : nullptr,
+      args.in.size() > 2 ? args.in[2].elems() / n : 0);
   check_launch("fp8_ranges");
 }
 
@@ -119,6 +173,25 @@ struct PlainSource {
   __device__ __forceinline__ void load(int64_t row, int64_t col, float (&out)[1][kTileGroup]) const {
     const Pack<Bf16> pack = load_pack_once(x + row * cols + col);
     to_floats(pack.value, out[0]);
+  }
+};
+
+// Quantized before, with the same scale, to be turned.
+struct QuantizedSource {
+  static constexpr int kParts = 1;
+  const uint8_t* q;
+  const float* scale;
+  int64_t cols;
+
+  __device__ __forceinline__ void load(int64_t row, int64_t col, float (&out)[1][kTileGroup]) const {
+    const uint2 words = *reinterpret_cast<const uint2*>(q + row * cols + col);
+    const uint32_t halves[] = {words.x, words.y};
+#pragma unroll
+    for (int i = 0; i < kTileGroup; ++i) {
+      __nv_fp8_e4m3 value;
+      value.__x = static_cast<__nv_fp8_storage_t>(halves[i / 4] >> (8 * (i % 4)));
+      out[0][i] = static_cast<float>(value) * *scale;
+    }
   }
 };
 
@@ -159,8 +232,33 @@ struct SwigluGradSource {
   }
 };
 
+void run_quantize_pieces(const KernelArgs& args, Stream& stream) {
+  const std::vector<int64_t> numbers = parse_numbers(args.attrs.text("pieces"));
+  TensorList<PieceItem> list;
+  const auto launch = [&] {
+    if (list.size > 0)
+      quantize_pieces_kernel<<<static_cast<unsigned>(list.num_blocks()), kChunkThreads, 0,
+                               queue_of(stream)>>>(list);
+    check_launch("fp8_quantize_pieces");
+    list.size = 0;
+  };
+  for (size_t i = 0; i + 2 < numbers.size(); i += 3) {
+    const int64_t slot = numbers[i], begin = numbers[i + 1];
+    list.add({args.in[0].as<const Bf16>() + begin, args.out[0].as<uint8_t>() + begin,
+              args.in[1].as<const float>() + 4 * slot, numbers[i + 2]});
+    if (list.full()) launch();
+  }
+  launch();
+}
+
 void run_quantize(const KernelArgs& args, Stream& stream) {
   const Shape& x = args.in[0].type.shape;
+  if (args.in[0].type.dtype == DType::F8E4M3) {
+    const Fp8Target target = fp8_target(args, 1, x);
+    launch_fp8_tile(QuantizedSource{args.in[0].as<const uint8_t>(), target.scale, x.last()}, target, args,
+                    queue_of(stream));
+    return check_launch("fp8_quantize");
+  }
   launch_fp8_tile(PlainSource{args.in[0].as<const Bf16>(), x.last()}, fp8_target(args, 1, x), args,
                   queue_of(stream));
   check_launch("fp8_quantize");
@@ -186,6 +284,15 @@ bool all_f32(const CallSignature& call) {
   const auto is_f32 = [](const TensorType& type) { return type.dtype == DType::F32; };
   return std::ranges::all_of(call.in, is_f32) && std::ranges::all_of(call.out, is_f32);
 }
+// Pieces of a flat buffer that a lane's 8 elements cut nowhere.
+bool supports_pieces(const CallSignature& call) {
+  if (!call.attrs->has("pieces") || call.in[0].dtype != DType::BF16) return false;
+  const std::vector<int64_t> numbers = parse_numbers(call.attrs->text("pieces"));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (i % 3 != 0 && numbers[i] % Pack<Bf16>::kSize != 0) return false;
+  }
+  return true;
+}
 bool supports_weight_scales(const CallSignature& call) {
   return std::ranges::all_of(call.in, [](const TensorType& w) {
     return w.dtype == DType::BF16 && w.shape.elems() % Pack<Bf16>::kSize == 0;
@@ -197,6 +304,13 @@ bool supports_tile(const CallSignature& call, const Shape& x, size_t num_in) {
   const bool bf16 = std::ranges::all_of(std::span(call.in).first(num_in),
                                         [](const TensorType& type) { return type.dtype == DType::BF16; });
   return bf16 && x.rows() > 0 && x.rows() % 16 == 0 && x.last() % (2 * kTileGroup) == 0;
+}
+
+bool supports_quantize(const CallSignature& call) {
+  if (call.attrs->has("pieces")) return false;
+  CallSignature plain = call;
+  if (plain.in[0].dtype == DType::F8E4M3) plain.in[0].dtype = DType::BF16;  // a lane has as many of them
+  return supports_tile(plain, plain.in[0].shape, 1);
 }
 
 }  // namespace
@@ -219,9 +333,8 @@ void add_fp8_kernels(KernelRegistry& registry) {
   registry.add(
       {"cuda.fp8_weight_scales", Op::Fp8WeightScales, supports_weight_scales, nullptr, run_weight_scales});
   registry.add({"cuda.fp8_ranges", Op::Fp8Ranges, all_f32, nullptr, run_ranges});
-  registry.add({"cuda.fp8_quantize", Op::Fp8Quantize,
-                [](const CallSignature& call) { return supports_tile(call, call.in[0].shape, 1); }, nullptr,
-                run_quantize});
+  registry.add({"cuda.fp8_quantize", Op::Fp8Quantize, supports_quantize, nullptr, run_quantize});
+  registry.add({"cuda.fp8_quantize_pieces", Op::Fp8Quantize, supports_pieces, nullptr, run_quantize_pieces});
   registry.add(
       {"cuda.fp8_swiglu", Op::Fp8Swiglu,
        [](const CallSignature& call) { return supports_tile(call, swiglu_shape(call.in[0].shape), 1); },

@@ -151,6 +151,54 @@ TEST(CudaFp8, RangesFollowUpAtOnceAndDownSlowly) {
   expect_as_reference(call, 0);
 }
 
+// What ranks that hold parts of weights do (fsdp).
+TEST(CudaFp8, ScalesOfPartsAreThoseOfTheLargest) {
+  TANDEM_NEEDS_GPU();
+  Call ranges{Op::Fp8WeightScales, {}, {{DType::F32, Shape({3})}}, {-1}, {}};
+  ranges.in.push_back(random_tensor(DType::BF16, Shape({480}), 1, 0.02));
+  ranges.in.push_back(random_tensor(DType::BF16, Shape({32}), 2, 30));
+  ranges.attrs = {{"slots", "2,0"}, {"num_slots", int64_t{3}}};
+  expect_as_reference(ranges, 0);
+  HostTensor gathered(DType::F32, Shape({6}));
+  const double values[] = {0, 1, 0.3, 0, 2.5, 1e-3};
+  for (int64_t i = 0; i < 6; ++i) cpu::ref::set(gathered.arg(), i, values[i]);
+  expect_as_reference({Op::Fp8Scales,
+                       {gathered},
+                       {{DType::F32, Shape({3, 4})}},
+                       {-1},
+                       {{"unknown", int64_t{0}}, {"parts", int64_t{2}}}},
+                      0);
+}
+
+TEST(CudaFp8, PiecesThatAreTurnedLaterHaveTheBitsOfTheWhole) {
+  TANDEM_NEEDS_GPU();
+  const Case columns{144, 272, 0, 1};
+  const HostTensor x = random_tensor(DType::BF16, Shape({columns.rows, columns.cols}), 1, 3);
+  const int64_t elems = columns.rows * columns.cols, cut = 4096 + 32;
+  HostTensor flat = x;
+  flat.type.shape = Shape({elems});
+  Call pieces{Op::Fp8Quantize, {flat, scales()}, {{DType::F8E4M3, Shape({elems})}}, {-1}, {}};
+  pieces.attrs = {{"pieces", fmt::format("{0}:0:{1},{0}:{1}:{2}", kSlot, cut, elems - cut)},
+                  {"dtype", std::string(dtype_name(DType::F8E4M3))},
+                  {"rows", int64_t{1}},
+                  {"columns", int64_t{0}}};
+  expect_same_fp8(pieces, 0);
+  HostTensor q = run_on_gpu(pieces)[0];
+  q.type.shape = x.type.shape;
+  EXPECT_EQ(run_on_gpu(quantizing(Op::Fp8Quantize, {q}, columns, DType::F8E4M3, false)),
+            run_on_gpu(quantizing(Op::Fp8Quantize, {x}, columns, DType::F8E4M3, false)));
+}
+
+TEST(CudaFp8, RangesAreThoseOfAllRanks) {
+  TANDEM_NEEDS_GPU();
+  Call call{Op::Fp8Ranges, {}, {}, {0, 1}, {}};
+  call.in = {random_tensor(DType::F32, Shape({5}), 1, 0.1, 1),
+             random_tensor(DType::F32, Shape({5}), 2, 0.5, 1),
+             random_tensor(DType::F32, Shape({15}), 3, 0.5, 1)};
+  call.out = {call.in[0].type, call.in[1].type};
+  expect_as_reference(call, 0);
+}
+
 HostTensor random_fp8(DType dtype, Shape shape, uint64_t stream) {
   return random_tensor(dtype, std::move(shape), stream, 2);
 }
