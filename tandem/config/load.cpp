@@ -202,11 +202,16 @@ void read_json(ResolvedConfig& resolved, const nlohmann::json& json, const std::
   }
 }
 
-// Configs that programs up to 0.1 saved have the keys of all optimizers.
-void forget_other_optimizers(ResolvedConfig& resolved) {
+// Configs that programs up to 0.1 saved have the keys of all optimizers; a file with keys of one may be used
+// with another that --set chooses. Keys that `--set` itself gives are the user's own and stay, to be refused.
+void forget_other_optimizers(ResolvedConfig& resolved, std::span<const Override> overrides = {}) {
   for (const HyperParam& param : kHyperKeys) {
     const Key& key = *find_key(param.key);
     if (applies(key, resolved.config.train.optimizer)) continue;
+    const auto gives_it = [&](const Override& change) {
+      return change.assignment.starts_with(std::string(param.key) + "=");
+    };
+    if (std::any_of(overrides.begin(), overrides.end(), gives_it)) continue;
     resolved.config.train.hyper[hyper_key_index(param.key)] = param.value;
     resolved.origins.erase(std::string(param.key));
   }
@@ -261,7 +266,9 @@ ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
     throw ConfigError("{}: not a text file in UTF-8: expected a YAML config", file);
   ResolvedConfig resolved;
   YamlReader(resolved, file).read_text(yaml);
+  const OptimizerKind in_file = resolved.config.train.optimizer;
   for (const Override& change : overrides) apply(resolved, change);
+  if (resolved.config.train.optimizer != in_file) forget_other_optimizers(resolved, overrides);
   if (!resolved.origins.contains("name")) {
     resolved.config.name = std::filesystem::path(file).stem().string();
     resolved.origins["name"] =

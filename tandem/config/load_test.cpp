@@ -40,6 +40,16 @@ TEST(LoadConfig, SaysWhereEachValueCameFrom) {
   EXPECT_EQ(resolved.origin("model.ffn"), "derived from model.width");
 }
 
+TEST(LoadConfig, AnotherOptimizerLeavesTheFilesKeysOfTheFirstOut) {
+  const std::string yaml = "train: {optimizer: adamw, beta2: 0.99, weight_decay: 0.2}";
+  const std::vector<Override> overrides = {{"train.optimizer=sgd"}};
+  const ResolvedConfig resolved = parse_config(yaml, "run.yaml", overrides);
+  EXPECT_EQ(resolved.origin("train.beta2"), "default");
+  EXPECT_EQ(resolved.origin("train.weight_decay"), "run.yaml:1");
+  EXPECT_EQ(rejection(yaml, {{"train.optimizer=sgd"}, {"train.beta2=0.9"}}),
+            "--set train.beta2: sgd has no such setting (it belongs to adamw, lion); remove it");
+}
+
 TEST(LoadConfig, LetsTheLastOverrideWinAndReadsLists) {
   const std::vector<Override> overrides = {{"train.steps=5"}, {"train.steps=7"}, {"device=cpu", "--device"}};
   const ResolvedConfig resolved = parse_config(kYaml, "run.yaml", overrides);

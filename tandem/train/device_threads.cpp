@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tandem/base/error.h"
 #include "tandem/config/mesh.h"
 
 namespace tandem {
@@ -17,7 +18,7 @@ ExitCode run_device_threads(const Config& config, const std::function<ExitCode(c
 
   ExitCode result = ExitCode::Failed;
   std::mutex mutex;
-  std::exception_ptr failure;  // the first: those of the others follow from it
+  std::exception_ptr cause, consequence;  // the first of each: a rank whose peer is gone has a CommError
   {
     std::vector<std::jthread> threads;
     for (const World& world : worlds) {
@@ -25,14 +26,18 @@ ExitCode run_device_threads(const Config& config, const std::function<ExitCode(c
         try {
           const ExitCode code = rank(world);
           if (world.leads()) result = code;
+        } catch (const CommError&) {
+          const std::lock_guard lock(mutex);
+          if (!consequence) consequence = std::current_exception();
         } catch (...) {
           const std::lock_guard lock(mutex);
-          if (!failure) failure = std::current_exception();
+          if (!cause) cause = std::current_exception();
         }
       });
     }
   }
-  if (failure) std::rethrow_exception(failure);
+  if (cause) std::rethrow_exception(cause);
+  if (consequence) std::rethrow_exception(consequence);
   return result;
 }
 

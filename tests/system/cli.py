@@ -54,7 +54,10 @@ class Commands(TandemTest):
                 self.assertRegex(rows["train.batch"], r"^train\.batch\s+6\s+\S*config\.yaml:\d+")
                 self.assertRegex(rows["train.seed"], r"^train\.seed\s+1\s+default")
                 shown |= rows.keys()
-        self.assertEqual(sorted(documented), sorted(shown))  # a family shows what it has
+        for optimizer in ("sgd", "lion"):
+            out = self.tandem("explain", self.write_config(config(GPT2)), "--set", f"train.optimizer={optimizer}").out
+            shown |= {line.split()[0] for line in out.splitlines()}
+        self.assertEqual(sorted(documented), sorted(shown))  # a family and an optimizer show what they have
 
     def test_plan_shows_bytes_flops_and_commands(self):
         path = self.write_config(config(GPT2))
