@@ -132,7 +132,7 @@ def gpu_plans():
     for name in ("gpt2-124m", "gpt2-1.5b", "llama-1b", "llama-1b-fp8", "llama-8b", "llama-7b", "llama-7b-offload", "llama-small",
                  "fsdp_2gpu", "mesh_2x2x2", "resnet-shapes", "quickstart"):
         for changes in ((), ("memory.recompute=full",), ("train.batch=16", "train.micro_batch=4"), ("precision=fp16",),
-                        ("memory.gradients=bf16",), ("memory.gelu=remade",)):
+                        ("memory.gradients=bf16",), ("memory.gelu=again",)):
             arguments = ["--device", "cuda"]
             for change in changes:
                 arguments += ["--set", change]
