@@ -27,9 +27,7 @@ class Bpe {
   // In their order. False where one of the three is not in the vocabulary.
   bool add_merge(const std::string& left, const std::string& right);
 
-  // What encoding keeps from piece to piece; one for each thread.
-  struct Scratch;
-  class Encoder;
+  class Encoder;  // what encoding keeps from piece to piece; one for each thread
   void encode(std::string_view piece, std::vector<int32_t>& ids, Encoder& encoder) const;
 
   const BpeOptions& options() const { return options_; }

@@ -7,8 +7,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
-
 bool continues(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
 
 // Whether `second` may follow `first` in UTF-8.

@@ -7,6 +7,8 @@
 
 namespace tandem {
 
+inline constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD, for what is no character
+
 // The first character of valid UTF-8, which is taken from the front.
 uint32_t take_character(std::string_view& text);
 // Bytes of the character that begins with `first`.

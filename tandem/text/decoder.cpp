@@ -38,7 +38,7 @@ Pieces apply_step(const JoinBytes&, const Pieces& pieces) {
     if (is_utf8(bytes)) {
       if (!bytes.empty()) out.push_back(bytes);
     } else {
-      for (size_t i = 0; i < bytes.size(); ++i) out.emplace_back("\xef\xbf\xbd");
+      for (size_t i = 0; i < bytes.size(); ++i) out.emplace_back(kReplacement);
     }
     bytes.clear();
   };

@@ -106,7 +106,7 @@ std::string JsonTokenizer::decode(std::span<const int32_t> tokens, bool skip_spe
 std::string JsonTokenizer::piece(int32_t token) const {
   if (const auto added = added_by_id_.find(token); added != added_by_id_.end()) return added->second->text;
   if (const auto found = parts_.pieces.find(token); found != parts_.pieces.end()) return found->second;
-  return "\xef\xbf\xbd";
+  return std::string(kReplacement);
 }
 
 }  // namespace tandem

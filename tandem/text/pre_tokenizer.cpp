@@ -14,7 +14,6 @@ std::string_view joined(std::string_view a, std::string_view b) { return {a.data
 void split_by(const SplitByPattern& how, std::string_view text, Pieces& out) {
   bool before_is_match = false;
   const size_t first = out.size();
-  std::vector<bool> matches;  // of the pieces since `first`, where the next one decides
   how.pattern.for_each_piece(text, [&](std::string_view piece, bool found) {
     const bool is_match = found != how.invert;
     const bool has_before = out.size() > first;

@@ -4,11 +4,10 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/text/characters.h"
 
 namespace tandem {
 namespace {
-
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
 class BytesTokenizer final : public Tokenizer {
  public:
