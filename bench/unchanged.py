@@ -71,11 +71,9 @@ def config(family, sections, steps):
     return made
 
 
-def run(program, content, num_ranks, folder):
+def run(program, file, arguments, num_ranks, folder):
     """(losses, plan, step times) or a line that says what went wrong."""
-    file = folder / "config.yaml"
-    file.write_text(json.dumps(content))
-    command = [program, "train", file, "--run-dir", folder / "run", "--resume-from-checkpoint", "none"]
+    command = [program, "train", file, *arguments, "--run-dir", folder / "run", "--resume-from-checkpoint", "none"]
     if num_ranks > 1:
         command = [program, "launch", "--nproc-per-node", num_ranks, *command]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
@@ -84,7 +82,7 @@ def run(program, content, num_ranks, folder):
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     losses = [tuple(repr(row.get(name)) for name in ("step", "loss", "grad_norm", "eval_loss")) for row in rows]
     times = [row["step_ms"] for row in rows if row.get("step_ms")]
-    return losses, plan(program, file), times
+    return losses, plan(program, file, *arguments), times
 
 
 def last_line(done):
@@ -139,6 +137,18 @@ def gpu_plans():
             yield " ".join(("gpu", name, *changes)), folder / f"{name}.yaml", arguments
 
 
+def gpu_cases(steps):
+    """(name, file, arguments) of the shipped configs that one GPU can run."""
+    folder = pathlib.Path(__file__).resolve().parent.parent / "configs"
+    for name, changes in (("gpt2-124m", ()), ("gpt2-124m", ("precision=fp32", "train.batch=8", "train.micro_batch=4")),
+                          ("gpt2-1.5b", ()), ("llama-1b", ()), ("llama-1b", ("memory.recompute=full",)), ("llama-1b-fp8", ()),
+                          ("llama-8b", ()), ("llama-8b", ("precision=fp8",)), ("llama-small", ()), ("mlp-shapes", ())):
+        arguments = ["--device", "cuda", "--set", f"train.steps={steps}", "--set", "train.eval_every=0", "--set", "checkpoint.every=0"]
+        for change in changes:
+            arguments += ["--set", change]
+        yield " ".join(("gpu", name, *changes)), folder / f"{name}.yaml", arguments
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", required=True, type=pathlib.Path)
@@ -146,6 +156,7 @@ def main():
     parser.add_argument("--only", default="", help="configs whose names contain it")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--gpu-plans", action="store_true", help="only the plans of the shipped configs for a GPU")
+    parser.add_argument("--gpu", action="store_true", help="only the shipped configs that one GPU can run, on it")
     options = parser.parse_args()
     changed, ratios, count = [], [], 0
 
@@ -163,16 +174,26 @@ def main():
             before, after = (plan(program.resolve(), file, *arguments) for program in (options.before, options.after))
             result = before[:70] if isinstance(before, str) else f"{sum(before[0].values())} bytes"
             tell(name, result, *differences_of_plans(before, after))
-    for name, family, sections, num_ranks in cases() if not options.gpu_plans else ():
-        if options.only not in name:
-            continue
-        results = []
-        for program in (options.before, options.after):
-            with tempfile.TemporaryDirectory(prefix="tandem-unchanged-") as folder:
-                results.append(run(program.resolve(), config(family, sections, options.steps), num_ranks, pathlib.Path(folder)))
-        differences, remark, ratio = compare(*results)
-        ratios += [ratio] if ratio and num_ranks == 1 else []
-        tell(name, results[0][:70] if isinstance(results[0], str) else results[0][0][-1][1], differences, remark, ratio)
+    def all_cases(folder):
+        if options.gpu:
+            yield from ((*case, 1) for case in gpu_cases(options.steps))
+        elif not options.gpu_plans:
+            for name, family, sections, num_ranks in cases():
+                file = folder / "config.yaml"
+                file.write_text(json.dumps(config(family, sections, options.steps)))
+                yield name, file, [], num_ranks
+
+    with tempfile.TemporaryDirectory(prefix="tandem-unchanged-") as folder:
+        for name, file, arguments, num_ranks in all_cases(pathlib.Path(folder)):
+            if options.only not in name:
+                continue
+            if options.gpu:  # the kernels for its products are chosen once, for both
+                run(options.before.resolve(), file, [*arguments, "--set", "train.steps=2"], 1, pathlib.Path(folder) / "first")
+            results = [run(program.resolve(), file, arguments, num_ranks, pathlib.Path(folder) / f"{count}-{which}")
+                       for which, program in (("before", options.before), ("after", options.after))]
+            differences, remark, ratio = compare(*results)
+            ratios += [ratio] if ratio and num_ranks == 1 else []
+            tell(name, results[0][:70] if isinstance(results[0], str) else results[0][0][-1][1], differences, remark, ratio)
     speed = f"; step times after / before: {statistics.median(ratios):.3f}" if ratios else ""
     print(f"{count} configs, {len(changed)} differ{speed}")
     sys.exit(1 if changed else 0)

@@ -4,6 +4,7 @@ Runs on one GPU, which the ranks then share, or on as many as there are. Exits w
 where there is none.
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -25,6 +26,8 @@ GPT2 = {"family": "gpt2", "layers": 2, "width": 64, "heads": 4, "context": 32, "
 LLAMA = {"family": "llama", "layers": 2, "width": 64, "heads": 8, "kv_heads": 4, "context": 32, "vocab": 256,
          "ffn": 104, "tied": False}
 WIDE_GPT2 = {**GPT2, "width": 256}  # heads of 64, whose attention makes sums for a bias
+FP8_LLAMA = {"family": "llama", "layers": 2, "width": 256, "heads": 4, "kv_heads": 2, "ffn": 352, "context": 128, "vocab": 256,
+             "tied": False}
 BATCH, MICRO_BATCH, STEPS = 16, 4, 4
 
 # Devices add in other orders. In bf16 that now and then rounds a weight the other way.
@@ -94,6 +97,54 @@ class DataAxis(StrategiesTest):
             return self.assert_equal_runs(ddp, self.train(content, "dp"))
         result = self.tandem("train", self.write_config(content), "--run-dir", self.directory / "dp", expect=None)
         self.assert_one_line_error(result, tandem_run.BAD_USAGE, "dp needs a GPU for each of its 2 threads, found 1")
+
+
+class EightBits(StrategiesTest):
+    """The blocks' products in 8 bits, and their gradients in 16: every strategy has the bits of ddp."""
+
+    def content(self, num_ranks, strategy, steps, **sections):
+        """One pass a step, so that gradients can be overwritten and kept in 16 bits."""
+        return config(FP8_LLAMA, device="cuda", precision="fp8", parallel=mesh(strategy, data=num_ranks),
+                      memory={"gradients": "bf16"},
+                      train={"steps": steps, "batch": 8, "micro_batch": 8 // num_ranks, "lr": 5e-4, "eval_every": 4}, **sections)
+
+    def check(self, num_ranks):
+        steps = 40
+        one = self.train(self.content(1, "single", steps), "one")
+        ddp = self.train(self.content(num_ranks, "ddp", steps), "ddp")
+        self.assert_close_runs(one, ddp, 1e-2, without=("grad_norm",))
+        for strategy in ("zero1", "zero2", "fsdp"):
+            with self.subTest(ranks=num_ranks, strategy=strategy):
+                self.assert_equal_runs(ddp, self.train(self.content(num_ranks, strategy, steps), strategy))
+
+    def test_two_ranks(self):
+        self.check(2)
+
+    def test_four_ranks(self):
+        self.check(4)
+
+    def test_a_killed_run_goes_on_bit_for_bit(self):
+        for strategy in ("ddp", "fsdp"):
+            with self.subTest(strategy=strategy):
+                content = self.content(2, strategy, 9, checkpoint={"every": 3, "keep": 0})
+                whole = self.train(content, f"whole-{strategy}")
+                parts = self.directory / f"parts-{strategy}"
+                shutil.copytree(whole, parts)
+                for step in (6, 9):
+                    shutil.rmtree(tandem_run.checkpoint(parts, step))
+                self.train(content, parts.name, "--resume-from-checkpoint", "latest")
+                self.assert_equal_runs(whole, parts)
+
+    def test_blocks_are_gathered_in_half_the_bytes(self):
+        def gathered(precision):
+            content = {**self.content(2, "fsdp", 1), "precision": precision}
+            step = json.loads(self.tandem("plan", self.write_config(content), "--json").out)["executables"][0]
+            return [command["sent_bytes"] for command in step["commands"]
+                    if command["kernel"] == "comm.all_gather" and command["block"] >= 0 and command["sent_bytes"] > 1024]
+
+        wide, narrow = gathered("bf16"), gathered("fp8")
+        self.assertEqual(len(wide), 2 * FP8_LLAMA["layers"])  # forward and backward
+        self.assertEqual(wide, [2 * size for size in narrow])
 
 
 class PipelineAxis(StrategiesTest):
