@@ -44,7 +44,6 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
   const MeshPosition& at = options.parallel.at;
   for (Persistent& item : step.persistents) {
     for (Piece& piece : item.pieces) {
-      if (piece.tensor.starts_with(kMasterPrefix)) piece.tensor.erase(0, kMasterPrefix.size());
       // All ranks have the same ranges of 8-bit numbers, the stages of a pipeline too.
       const bool on_all = item.name == kFp8Activations || item.name == kFp8Gradients;
       piece.owned = at.data == 0 && at.tensor == 0 && (!on_all || at.pipeline == 0);
@@ -73,9 +72,8 @@ void set_masters(CompiledStep& step) {
     if (item.slice.arena == Arena::Gradients || item.slice.arena == Arena::Activations) item.saved = false;
     if (item.name == kLossScaler) item.saved = false;  // manifests have it
     if (!item.name.starts_with(kMasterPrefix)) continue;
-    const std::string name = item.name.substr(kMasterPrefix.size());  // of a parameter, or of a unit
-    auto found = items.find(name);
-    if (found == items.end()) found = items.find("weights:" + name);
+    const std::string unit = item.name.substr(kMasterPrefix.size());
+    const auto found = items.find("weights:" + unit);
     TANDEM_CHECK(found != items.end(), "{} has no weights", item.name);
     Persistent* const weights = found->second;
     weights->saved = false;
@@ -161,13 +159,14 @@ CompiledStep compile_forward(const Graph& forward, const CompileOptions& options
   CompileOptions alone = options;
   alone.parallel = {};
   alone.scratch = 0;  // which is for gradients
-  const Graph eval = run_forward_passes(forward, alone, output);
+  const StepGraphs graphs = run_forward_passes(forward, alone, output);
   CompiledStep step;
   PersistentLayout layout;
-  layout.add(eval);
+  layout.add(graphs.eval);
   step.sizes = layout.sizes();
   step.persistents = layout.items();
-  add_executable(step, step.eval, "forward", eval, layout, alone);
+  set_pieces(step, graphs.layout, alone);
+  add_executable(step, step.eval, "forward", graphs.eval, layout, alone);
   add_host(step, alone);
   step.model_flops = forward_model_flops(forward);
   step.num_params = count_params(forward);

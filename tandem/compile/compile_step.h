@@ -33,8 +33,8 @@ struct ParallelOptions {
   bool offload_weights = false;
   bool offload_optimizer = false;
 
-  // Parameters in flat units; otherwise every parameter has a buffer of its own.
-  bool in_units() const { return at.shape.world() > 1 || offload_weights || offload_optimizer; }
+  // Nothing is sent or copied: no two parameters have to lie together.
+  bool stays_here() const { return at.shape.world() == 1 && !offload_weights && !offload_optimizer; }
 };
 
 struct CompileOptions {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/passes/fuse.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
@@ -129,13 +130,17 @@ TEST(MemoryPlan, TransientGradientsLieWhereDeadActivationsLay) {
 }
 
 TEST(MemoryPlan, NothingOverwritesATransientGradientBeforeTheUpdateHasReadIt) {
-  const Graph differentiated = with_fresh_gradients(), pass = schedule(differentiated);
+  const Graph differentiated = with_fresh_gradients();
   UpdateOptions options;
-  for (const Node& node : pass.nodes()) {
+  for (const Node& node : differentiated.nodes()) {
     if (node.op == Op::Param) options.slots.push_back(node.name);
   }
   options.keep_gradients = true;
-  const Graph update = build_update(differentiated, options);
+  options.together = true;
+  const std::vector<Graph> graphs = {differentiated};
+  const UnitLayout units(graphs, {}, nullptr, {.each_apart = true});
+  const Graph update = build_update(units, {.sharding = {}, .overwrites = true}, options);
+  const Graph pass = schedule(shard_data(differentiated, units, {.sharding = {}, .overwrites = true}));
   PersistentLayout layout;
   layout.add(pass);
   layout.add(update);

@@ -77,12 +77,12 @@ bool has_last_pass(const ParallelOptions& parallel) {
 }
 
 // Gradients that are overwritten, on all chunks of the model or on none: the update takes them alike.
-Graphs overwrite_all(const Graphs& graphs, bool units) {
+Graphs overwrite_all(const Graphs& graphs, bool each_apart) {
   Graphs made;
   for (const Graph& graph : graphs) {
     for (const Node& node : graph.nodes()) {
       const bool trained = node.op != Op::Param || graph.find("grad:" + node.name).valid();
-      if (!trained && units) return graphs;  // nobody would write its part of the unit
+      if (!trained && !each_apart) return graphs;  // nobody would write its part of the unit
     }
     made.push_back(overwrite_gradients(graph));
     if (!overwrites_gradients(made.back())) return graphs;
@@ -125,12 +125,16 @@ bool sums_stats(const ParallelOptions& parallel) {
 }
 
 Graph update_of(const Graphs& training, const CompileOptions& options, const StepDraft& draft) {
-  UpdateOptions update{options.optimizer, options.precision, {}, {}, {}};
+  UpdateOptions update;
+  update.optimizer = options.optimizer;
+  update.precision = options.precision;
   update.sums_stats = sums_stats(options.parallel);
   update.keep_gradients = options.parallel.micro_batches == 1 && overwrites_gradients(training.front());
   update.fp8_slots = static_cast<int64_t>(draft.fp8_slots.size());
   update.slots = draft.params;
+  update.together = options.parallel.stays_here();
   for (const std::string& name : draft.params) {
+    if (update.together && !training.front().find("grad:" + name).valid()) update.untrained.insert(name);
     const std::string apart = fmt::format("grad:{}{}", name, kEmbeddingPart);
     if (training.front().find(apart).valid()) update.split.push_back(name);
   }
@@ -140,7 +144,6 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
       for (size_t i : {3, 4}) update.running.push_back(graph.node(node.inputs[i].node));
     }
   }
-  if (!options.parallel.in_units()) return build_update(training.front(), update);
   return build_update(draft.layout, data_options(options.parallel, draft), update);
 }
 
@@ -149,7 +152,7 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
 bool gathers_restored(const CompileOptions& options) {
   const Sharding sharding = sharding_of(options.parallel.strategy);
   const bool in_parts = sharding.optimizer && !sharding.weights && options.parallel.at.shape.data > 1;
-  return options.parallel.in_units() && in_parts && options.precision.masters();
+  return in_parts && options.precision.masters();
 }
 
 }  // namespace
@@ -158,7 +161,7 @@ bool Pass::runs_for(Part part) const { return std::find(parts.begin(), parts.end
 
 std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draft, ForwardOutput output) {
   const ParallelOptions& parallel = options.parallel;
-  const bool pipeline = parallel.at.shape.pipeline > 1, units = parallel.in_units();
+  const bool pipeline = parallel.at.shape.pipeline > 1, each_apart = parallel.stays_here();
   const bool fp8 = options.precision.fp8;
   // On one rank a tied table is summed as the two ends of a pipeline would, so that both give the same bits.
   const bool split_tied = parallel.at.shape.world() == 1 && parallel.micro_batches > 1;
@@ -184,7 +187,7 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kLossStatsPass, {Training}, sums_stats(parallel),
        each([](const Graph& g) { return sum_stats(g); })},
       {kOverwriteGradientsPass, {Training}, options.may_overwrite_gradients(),
-       [units](const Graphs& g, Part) { return overwrite_all(g, units); }},
+       [each_apart](const Graphs& g, Part) { return overwrite_all(g, each_apart); }},
       {kAgainPass, {Pass, LastPass}, again && !fp8 && !options.leaves_out(kFusePass.name),
        each([](const Graph& g) { return remake_outputs(g); })},
       {kRecomputePass, {Pass, LastPass}, true,
@@ -197,7 +200,7 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
        each([output](const Graph& g) { return inference(g, output == ForwardOutput::Logits); })},
       {kFusePass, {Pass, LastPass, Eval}, true,
        each([&](const Graph& g) { return fuse(g, fuse_options(options)); })},
-      {kDataPass, {Pass, LastPass, Eval}, units,
+      {kDataPass, {Pass, LastPass, Eval}, true,
        each([&](const Graph& g, Part part) { return shard(g, draft, parallel, part); })},
       {kSchedulePass, {Pass, LastPass, Eval}, true,
        each([](const Graph& g) { return schedule(g); })},
@@ -258,7 +261,8 @@ class PassRunner {
 UnitLayout layout_units(const Graph& forward, const Graphs& model, const CompileOptions& options) {
   const MeshPosition& at = options.parallel.at;
   const PrecisionPolicy& precision = options.precision;
-  const UnitKinds kinds{.matrices_apart = precision.fp8 || precision.block_gradients != DType::F32,
+  const UnitKinds kinds{.each_apart = options.parallel.stays_here(),
+                        .matrices_apart = precision.fp8 || precision.block_gradients != DType::F32,
                         .matrix_gradients = precision.block_gradients};
   if (at.tensor == 0) return UnitLayout(model, at, nullptr, kinds);
   CompileOptions first = options;
@@ -293,7 +297,7 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   if (options.precision.fp8) draft.fp8_slots = fp8_weight_names(forward);
   const PassRunner passes(options, draft);
   draft.model = passes.run(Part::Model, {forward});
-  if (options.parallel.in_units()) draft.layout = layout_units(forward, draft.model, options);
+  draft.layout = layout_units(forward, draft.model, options);
   draft.training = passes.run(Part::Training, draft.model);
   StepGraphs graphs;
   graphs.pass = passes.run_to_one(Part::Pass, draft.training);
@@ -305,11 +309,16 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   return graphs;
 }
 
-Graph run_forward_passes(const Graph& forward, const CompileOptions& options, ForwardOutput output) {
+StepGraphs run_forward_passes(const Graph& forward, const CompileOptions& options, ForwardOutput output) {
   check_left_out(options);
-  const StepDraft draft;
+  StepDraft draft;
   const PassRunner passes(options, draft, output);
-  return passes.run_to_one(Part::Eval, passes.run(Part::Model, {forward}));
+  draft.model = passes.run(Part::Model, {forward});
+  draft.layout = layout_units(forward, draft.model, options);
+  StepGraphs graphs;
+  graphs.eval = passes.run_to_one(Part::Eval, draft.model);
+  graphs.layout = std::move(draft.layout);
+  return graphs;
 }
 
 std::vector<std::string> pass_names() {

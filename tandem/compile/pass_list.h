@@ -34,7 +34,7 @@ struct StepDraft {
   std::vector<std::string> params;     // of the whole model, whoever holds them
   Graphs model;                        // this rank's forward in its storage types
   Graphs training;                     // with gradients
-  UnitLayout layout;                   // of the model's parameters, where they lie in units
+  UnitLayout layout;                   // of the model's parameters
   std::vector<std::string> fp8_slots;  // the whole model's matrices in 8 bits
 };
 
@@ -50,7 +50,7 @@ struct StepGraphs {
 StepGraphs run_passes(const Graph& forward, const CompileOptions& options);
 
 // Of the forward alone, on one rank.
-Graph run_forward_passes(const Graph& forward, const CompileOptions& options, ForwardOutput output);
+StepGraphs run_forward_passes(const Graph& forward, const CompileOptions& options, ForwardOutput output);
 
 // As `observe` has them, in order; then a second time as "eval.NAME" those that evaluation shares.
 inline constexpr std::string_view kEvalPrefix = "eval.";

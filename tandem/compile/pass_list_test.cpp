@@ -75,8 +75,8 @@ Seen compiled(CompileOptions options) {
 TEST(PassList, ShowsEveryPassThatRan) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(compiled({}).names,
-            (Names{"model", "tensor", "sync_norm", "precision", "differentiate", "recompute", "fuse",
-                   "schedule", "update", "inference", "eval.fuse", "eval.schedule"}));
+            (Names{"model", "tensor", "sync_norm", "precision", "differentiate", "recompute", "fuse", "data",
+                   "schedule", "update", "inference", "eval.fuse", "eval.data", "eval.schedule"}));
   CompileOptions options;
   options.parallel.at = MeshPosition::of({2, 1, 2}, 3);
   options.parallel.strategy = Strategy::Zero1;

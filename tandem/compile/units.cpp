@@ -53,6 +53,14 @@ std::vector<Box> logical_boxes(const UnitParam& param, int64_t begin, int64_t en
   return boxes;
 }
 
+std::string unit_name(const Node& node, bool read_last, bool matrix_apart, const UnitKinds& kinds) {
+  if (kinds.each_apart) return node.name;
+  if (node.block != kNoBlock) return fmt::format("blocks.{}{}", node.block, matrix_apart ? ".matrices" : "");
+  // Both ends of a pipeline must cut a tied table at the same places: it is a unit of its own.
+  if (node.attrs.has("tied")) return "tied";
+  return read_last ? "last" : "first";
+}
+
 std::map<Value, int32_t> first_readers(const Graph& graph) {
   std::map<Value, int32_t> first;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {
@@ -98,17 +106,14 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, co
       storage_ = node.outputs[0].dtype;
       const auto reader = first.find({id, 0});
       const bool last = reader != first.end() && reader->second > middle;
-      // Both ends of a pipeline must cut a tied table at the same places: it is a unit of its own.
       const bool apart = kinds.matrices_apart && node.outputs[0].shape.rank() > 1;
-      const std::string name = node.block != kNoBlock
-                                   ? fmt::format("blocks.{}{}", node.block, apart ? ".matrices" : "")
-                               : node.attrs.has("tied") ? "tied"
-                               : last                   ? "last"
-                                                        : "first";
-      const DType gradients = node.block != kNoBlock && apart ? kinds.matrix_gradients : DType::F32;
-      unit_named(name, node.block, gradients).params.push_back(unit_param(node));
+      const DType wide = storage_ == DType::F64 ? DType::F64 : DType::F32;
+      const DType gradients = node.block != kNoBlock && apart ? kinds.matrix_gradients : wide;
+      unit_named(unit_name(node, last, apart, kinds), node.block, gradients)
+          .params.push_back(unit_param(node));
     }
   }
+  const int64_t alignment = kinds.each_apart ? 1 : kUnitAlignment;
   for (size_t u = 0; u < units_.size(); ++u) {
     Unit& unit = units_[u];
     std::stable_partition(unit.params.begin(), unit.params.end(),
@@ -116,11 +121,11 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, co
     for (size_t p = 0; p < unit.params.size(); ++p) {
       UnitParam& param = unit.params[p];
       param.begin = unit.elems;
-      unit.elems = round_up(param.end(), kUnitAlignment);
+      unit.elems = round_up(param.end(), alignment);
       if (param.tensor_sum) unit.num_summed = unit.elems;
       TANDEM_CHECK(places_.emplace(param.name, Place{u, p}).second, "parameter '{}' twice", param.name);
     }
-    unit.elems = round_up(unit.elems, kUnitAlignment * ranks());
+    unit.elems = round_up(unit.elems, alignment * ranks());
     if (widest == nullptr) continue;
     for (const Unit& other : widest->units_) {
       if (other.name == unit.name) unit.elems = std::max(unit.elems, other.elems);

@@ -1,6 +1,7 @@
-// How the parameters of a rank lie in memory when ranks share them. The parameters of a unit (a block, or
-// what comes before the first or after the last one) form one flat buffer, which the ranks of the data axis
-// cut into equal parts: one collective serves a whole unit, and every strategy sums in the same places.
+// How the parameters of a rank lie in memory. The parameters of a unit (a block, or what comes before the
+// first or after the last one) form one flat buffer, which the ranks of the data axis cut into equal parts:
+// one collective serves a whole unit, and every strategy sums in the same places. Where nothing is sent, each
+// parameter is a unit of its own, so that memory is filled best.
 #pragma once
 
 #include <map>
@@ -30,7 +31,7 @@ struct UnitParam {
 };
 
 struct Unit {
-  std::string name;  // "blocks.3", "blocks.3.matrices", "first", "last", "tied"
+  std::string name;  // "blocks.3", "blocks.3.matrices", "first", "last", "tied"; or a parameter's
   int32_t block = kNoBlock;
   DType gradients = DType::F32;   // in which a pass makes them
   std::vector<UnitParam> params;  // those with tensor_sum first
@@ -47,6 +48,7 @@ struct Range {
 
 // What units are made of. A unit has one type of gradients, and is gathered in one type.
 struct UnitKinds {
+  bool each_apart = false;              // every parameter is a unit, without padding
   bool matrices_apart = false;          // those of a block form a unit of their own
   DType matrix_gradients = DType::F32;  // of those
 };

@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-// What both kinds of update share: inputs, the norm over all pieces, optimizer nodes.
+// Inputs, the norm over all pieces, optimizer nodes.
 class UpdateBuilder {
  public:
   explicit UpdateBuilder(const UpdateOptions& options) : options_(options) {
@@ -129,28 +129,25 @@ class UpdateBuilder {
   std::string counted_slots_;
 };
 
-Value copy_leaf(Graph& graph, const Graph& from, Value leaf) {
-  Node node = from.node(leaf.node);
-  node.phase = Phase::Update;
-  return graph.add(std::move(node));
-}
-
-// The update of the units of one rank among several.
+// The update of the units of one rank.
 class UnitUpdate {
  public:
   UnitUpdate(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options)
-      : layout_(layout), data_(data), options_(options), builder_(options), graph_(builder_.graph()) {}
+      : layout_(layout), data_(data), options_(options), builder_(options), graph_(builder_.graph()) {
+    for (const Unit& unit : layout.units()) {
+      if (!options.untrained.contains(unit.name)) units_.push_back(&unit);
+    }
+  }
 
   Graph run() {
-    for (const Unit& unit : layout_.units()) gradients_.push_back(reduced(unit));
-    for (size_t u = 0; u < layout_.units().size(); ++u) count_pieces(layout_.units()[u], gradients_[u]);
+    for (const Unit* unit : units_) gradients_.push_back(reduced(*unit));
+    for (size_t u = 0; u < units_.size(); ++u) count_pieces(*units_[u], gradients_[u]);
     builder_.finish_norm(layout_.position().shape.world());
     for (const Node& state : options_.running) average(state);
-    // Gathers run beside the optimizer: the next unit's starts before the last one's are used.
-    spread_gradients(0);
-    for (size_t u = 0; u < layout_.units().size(); ++u) {
-      spread_gradients(u + 1);
-      update(layout_.units()[u], gradients_[u]);
+    if (options_.together) {
+      update_together();
+    } else {
+      update_one_by_one();
     }
     builder_.update_ranges(layout_.position().shape.world());
     builder_.finish_scaler();
@@ -248,10 +245,29 @@ class UnitUpdate {
     }
   }
 
+  // Gathers run beside the optimizer: the next unit's starts before the last one's are used.
+  void update_one_by_one() {
+    spread_gradients(0);
+    for (size_t u = 0; u < units_.size(); ++u) {
+      spread_gradients(u + 1);
+      update(*units_[u], gradients_[u]);
+    }
+  }
+
+  void update_together() {
+    std::vector<UpdateBuilder::Group> groups;
+    for (size_t u = 0; u < units_.size(); ++u) {
+      const Value weights = weights_leaf(graph_, layout_, *units_[u], data_);
+      for (UpdateBuilder::Group& group : groups_of(*units_[u], gradients_[u], weights, gradients_[u].flat))
+        groups.push_back(std::move(group));
+    }
+    builder_.optimize(groups, kNoBlock);
+  }
+
   // Where every rank updates all weights, each needs the whole sum.
   void spread_gradients(size_t u) {
     if (u == gradients_.size() || data_.sharding.optimizer || layout_.ranks() == 1) return;
-    const Unit& unit = layout_.units()[u];
+    const Unit& unit = *units_[u];
     UnitGradients& g = gradients_[u];
     std::vector<Value> inputs = {g.flat};
     if (g.whole.valid()) inputs.push_back(g.whole);
@@ -282,31 +298,23 @@ class UnitUpdate {
     }
   }
 
-  void update(const Unit& unit, const UnitGradients& g) {
-    const std::string_view host = "host";
-    const bool offload = data_.offload_optimizer || data_.offload_weights;
-    const Value weights = weights_leaf(graph_, layout_, unit, data_);
-    const Range held = data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit);
+  bool on_host() const { return data_.offload_optimizer || data_.offload_weights; }
+
+  // The weights and gradients of a unit, its states and masters, cut into parameters. `w` and `grad` hold
+  // the range of `g`.
+  std::vector<UpdateBuilder::Group> groups_of(const Unit& unit, const UnitGradients& g, Value w, Value grad) {
     const auto kept = [&](std::string_view kind, std::string_view category, DType dtype,
                           std::string_view init) {
       return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({g.range.elems()})},
-                            offload ? host : category, std::string(init));
+                            on_host() ? "host" : category, std::string(init));
     };
-    std::vector<Value> states;
-    for (const StateTensor& state : builder_.optimizer().states)
-      states.push_back(kept(state.name, "optimizer", DType::F32, state.init));
-    if (options_.precision.masters())
-      states.push_back(kept("master", "master", master_dtype(options_.precision.storage), "zeros"));
-
-    // With the state in host memory, the update runs there: gradients go out, weights come back.
-    const Value own_weights = part_view(weights, held, g.range, unit.block);
-    const bool weights_move = offload && !data_.offload_weights;
-    const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
-    const Value grad = offload ? to_host(g.flat, unit) : g.flat;
-    if (offload && g.kept && !options_.keep_gradients) builder_.clear(g.flat, unit.block);
-
+    const DType storage = options_.precision.storage;
     std::vector<Value> tensors = {w, grad};
-    tensors.insert(tensors.end(), states.begin(), states.end());
+    for (const StateTensor& state : builder_.optimizer().states)
+      tensors.push_back(
+          kept(state.name, "optimizer", storage == DType::F64 ? DType::F64 : DType::F32, state.init));
+    if (options_.precision.masters())
+      tensors.push_back(kept("master", "master", master_dtype(storage), "zeros"));
     std::vector<UpdateBuilder::Group> groups;
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
       UpdateBuilder::Group group;
@@ -315,6 +323,21 @@ class UnitUpdate {
       for (Value flat : tensors) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
       groups.push_back(std::move(group));
     }
+    return groups;
+  }
+
+  void update(const Unit& unit, const UnitGradients& g) {
+    const bool offload = on_host();
+    const Value weights = weights_leaf(graph_, layout_, unit, data_);
+    const Range held = data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit);
+    // With the state in host memory, the update runs there: gradients go out, weights come back.
+    const Value own_weights = part_view(weights, held, g.range, unit.block);
+    const bool weights_move = offload && !data_.offload_weights;
+    const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
+    const Value grad = offload ? to_host(g.flat, unit) : g.flat;
+    if (offload && g.kept && !options_.keep_gradients) builder_.clear(g.flat, unit.block);
+
+    const std::vector<UpdateBuilder::Group> groups = groups_of(unit, g, w, grad);
     std::vector<Value> parts = {w};
     if (!groups.empty()) {  // else only padding is here
       const Value updated = builder_.optimize(groups, unit.block, offload);
@@ -351,64 +374,11 @@ class UnitUpdate {
   const UpdateOptions& options_;
   UpdateBuilder builder_;
   Graph& graph_;
-  std::vector<UnitGradients> gradients_;
+  std::vector<const Unit*> units_;
+  std::vector<UnitGradients> gradients_;  // of each
 };
 
 }  // namespace
-
-Graph build_update(const Graph& pass, const UpdateOptions& options) {
-  UpdateBuilder builder(options);
-  Graph& graph = builder.graph();
-  struct Trained {
-    const Node* param;
-    Value weights, gradient;
-  };
-  std::vector<Trained> trained;
-  std::vector<std::pair<Value, Value>> apart;  // accumulators whose sum was taken
-  for (const Node& param : pass.nodes()) {
-    if (param.op != Op::Param) continue;
-    const Value grad = pass.find("grad:" + param.name);
-    if (!grad.valid()) continue;  // a parameter the loss does not depend on
-    const Value weights = copy_leaf(graph, pass, pass.find(param.name));
-    Value gradient = copy_leaf(graph, pass, grad);
-    // A tied table has gathered the embedding's share apart, as the stages of a pipeline do.
-    if (const Value embedding = pass.find("grad:" + param.name + std::string(kEmbeddingPart));
-        embedding.valid()) {
-      const Value share = copy_leaf(graph, pass, embedding);
-      apart.emplace_back(gradient, share);
-      gradient = builder.emit(Op::Add, {gradient, share});
-    }
-    builder.count(param.name, gradient);
-    trained.push_back({&param, weights, gradient});
-  }
-  builder.finish_norm(1);
-  std::vector<UpdateBuilder::Group> groups;
-  for (const Trained& item : trained) {
-    const TensorType& type = item.param->outputs[0];
-    const std::string& name = item.param->name;
-    const TensorType wide{type.dtype == DType::F64 ? DType::F64 : DType::F32, type.shape};
-    UpdateBuilder::Group group{{item.weights, item.gradient},
-                               builder.optimizer().decays_rank(type.shape.rank())};
-    for (const StateTensor& state : builder.optimizer().states) {
-      group.tensors.push_back(
-          builder.state(fmt::format("{}:{}", state.name, name), wide, "optimizer", std::string(state.init)));
-    }
-    if (options.precision.masters()) {
-      group.tensors.push_back(builder.state(std::string(kMasterPrefix) + name,
-                                            {master_dtype(type.dtype), type.shape}, "master",
-                                            item.param->attrs.text("init")));
-    }
-    groups.push_back(std::move(group));
-  }
-  builder.optimize(groups, kNoBlock);
-  builder.update_ranges(1);
-  for (const auto& [a, b] : apart) {
-    builder.clear(a);
-    builder.clear(b);
-  }
-  builder.finish_scaler();
-  return std::move(graph);
-}
 
 Graph build_update(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options) {
   return UnitUpdate(layout, data, options).run();

@@ -1,6 +1,7 @@
 // The second half of a step as a graph: what is left to reduce, global norm, clipping and the optimizer.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,17 +33,16 @@ struct UpdateOptions {
   // Running statistics that each rank of the data axis has made of its own micro-batches: their means are
   // kept.
   std::vector<Node> running;
-  bool keep_gradients = false;  // the next pass overwrites them
-  bool sums_stats = false;      // the passes have added up this rank's statistics of the loss
-  int64_t fp8_slots = 0;        // of the states that scales are made of
+  std::set<std::string> untrained;  // units that the loss does not depend on: they stay as they are
+  bool together = false;            // one call of the optimizer for all units: there is nothing to overlap
+  bool keep_gradients = false;      // the next pass overwrites them
+  bool sums_stats = false;          // the passes have added up this rank's statistics of the loss
+  int64_t fp8_slots = 0;            // of the states that scales are made of
 };
 
-// On one rank: from the parameters and gradient states of a differentiated graph. Inputs: "hyper", "stats".
-// Outputs: "norm" (norm of the unclipped gradient, finite flag), "sums", which ends in the statistics (on
-// several ranks, with what the passes have added up), and "loss_scaler" where the loss is scaled.
-Graph build_update(const Graph& pass, const UpdateOptions& options);
-
-// On one of several ranks, over flat units. Weights that were updated in parts are gathered at the end.
+// Inputs: "hyper", "stats". Outputs: "norm" (norm of the unclipped gradient, finite flag), "sums", which ends
+// in the statistics (on several ranks, with what the passes have added up), and "loss_scaler" where the loss
+// is scaled. Weights that were updated in parts are gathered at the end.
 Graph build_update(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options);
 
 // Gathers whole weights from the ranks' parts, for zero1 and zero2 after their masters were restored.

@@ -42,18 +42,18 @@ TEST_F(SessionTest, StartingWeightsDependOnSeedAndNameAlone) {
   Session a = make(DType::F32), b = make(DType::F32);
   a.initialize(1);
   b.initialize(1);
-  EXPECT_EQ(digest(a, "blocks.0.up.weight"), digest(b, "blocks.0.up.weight"));
+  EXPECT_EQ(digest(a, "weights:blocks.0.up.weight"), digest(b, "weights:blocks.0.up.weight"));
   b.initialize(2);
-  EXPECT_NE(digest(a, "blocks.0.up.weight"), digest(b, "blocks.0.up.weight"));
-  EXPECT_NE(digest(a, "embed.weight"), digest(a, "pos.weight"));
+  EXPECT_NE(digest(a, "weights:blocks.0.up.weight"), digest(b, "weights:blocks.0.up.weight"));
+  EXPECT_NE(digest(a, "weights:embed.weight"), digest(a, "weights:pos.weight"));
 }
 
 TEST_F(SessionTest, HalfPrecisionWeightsAreTheirMastersRounded) {
   Session half = make(DType::F16), full = make(DType::F32);
   half.initialize(3);
   full.initialize(3);
-  EXPECT_EQ(digest(half, "master:embed.weight"), digest(full, "embed.weight"));
-  const auto weights = half.buffer(*half.step().find("embed.weight"));
+  EXPECT_EQ(digest(half, "master:embed.weight"), digest(full, "weights:embed.weight"));
+  const auto weights = half.buffer(*half.step().find("weights:embed.weight"));
   const auto master = half.buffer(*half.step().find("master:embed.weight"));
   const auto expect_rounded = [&] {
     for (size_t i = 0; i < weights.size() / 2; ++i) {
@@ -75,7 +75,7 @@ TEST_F(SessionTest, Bf16WeightsAndWhatTheyLackAreTheirMasters) {
   half.initialize(3);
   full.initialize(3);
   const Persistent& master = *half.step().find("master:embed.weight");
-  const auto expected = full.buffer(*full.step().find("embed.weight"));
+  const auto expected = full.buffer(*full.step().find("weights:embed.weight"));
   EXPECT_EQ(2 * master.slice.type.bytes(), static_cast<int64_t>(expected.size()));
   std::vector<std::byte> joined(expected.size());
   join_floats(half.buffer(*master.weights), half.buffer(master), joined);

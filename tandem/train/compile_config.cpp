@@ -48,9 +48,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
     constexpr int64_t kProducts = int64_t{72} << 20;
     options.fuse.chunk_bytes = std::min(options.fuse.chunk_bytes, std::max(scratch / 2, scratch - kProducts));
   }
-  // Among several ranks only where 8 or 16 bits need it: the gain for others has yet to be measured on GPUs.
-  const bool narrow = options.precision.fp8 || options.precision.block_gradients != DType::F32;
-  options.overwrite_gradients = backend.overwrites_gradients && (narrow || !options.parallel.in_units());
+  options.overwrite_gradients = backend.overwrites_gradients;
   options.choose = choose_from(backend, thread_count(config, ranks_here));
   return options;
 }

@@ -109,13 +109,9 @@ class GoldenRun {
   }
 
   void set_start(const Persistent& item) {
-    const bool master = item.name.starts_with("master:");
-    const std::string name = master ? item.name.substr(7) : item.name;
-    const Persistent* weights = session_.step().find(name);
-    if (weights == nullptr || weights->slice.arena != Arena::Weights ||
-        name.find("running_") != std::string::npos)
-      return;
-    const Shape& shape = item.slice.type.shape;
+    if (!item.name.starts_with("weights:") && !item.name.starts_with("master:")) return;
+    const std::string& name = item.pieces[0].tensor;
+    const Shape& shape = item.pieces[0].shape;
     std::vector<float> values(static_cast<size_t>(shape.elems()));
     for (size_t i = 0; i < values.size(); ++i) {
       const float x = golden_noise(name, i);

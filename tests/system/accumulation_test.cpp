@@ -91,8 +91,9 @@ Step run_step(std::string_view model, int64_t micro_batch) {
       const auto* values = reinterpret_cast<const float*>(bytes.data());
       const size_t elems = bytes.size() / sizeof(float);
       // A tied table's gradient from the embedding may be gathered apart: it belongs to the table's.
-      const size_t part = item.name.rfind(kEmbeddingPart);
-      std::vector<float>& gradient = gradients[item.name.substr(0, part)];
+      const size_t begin = item.name.find(':') + 1,
+                   end = std::min(item.name.rfind(kEmbeddingPart), item.name.size());
+      std::vector<float>& gradient = gradients[item.name.substr(begin, end - begin)];
       gradient.resize(elems);
       for (size_t i = 0; i < elems; ++i) gradient[i] += values[i];
     }

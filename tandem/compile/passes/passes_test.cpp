@@ -268,8 +268,12 @@ TEST(Inference, ReadsRunningStatisticsAndDropsTheLossWhereLogitsAreWanted) {
 
 TEST(UpdateGraph, DecaysMatricesOnlyAndKeepsMastersForHalfPrecision) {
   for (const DType storage : {DType::BF16, DType::F16}) {
-    const Graph pass = differentiate(apply_precision(parse_graph(kLinearModel), {.storage = storage}));
-    const Graph update = build_update(pass, {OptimizerKind::AdamW, {.storage = storage}, {"w", "b"}, {}, {}});
+    const std::vector<Graph> model = {apply_precision(parse_graph(kLinearModel), {.storage = storage})};
+    UpdateOptions options;
+    options.precision.storage = storage;
+    options.slots = {"w", "b"};
+    options.together = true;
+    const Graph update = build_update(UnitLayout(model, {}, nullptr, {.each_apart = true}), {}, options);
     verify(update, "update");
     const Node& adamw = update.nodes().back();
     EXPECT_EQ(adamw.op, Op::AdamW);

@@ -50,7 +50,7 @@ class GradientCheck {
     loss();
     std::vector<std::vector<double>> gradients;
     for (const Persistent* param : params()) {
-      const auto grad = doubles(*session_.step().find("grad:" + param->name));
+      const auto grad = doubles(*gradient_of(*param));
       gradients.emplace_back(grad.begin(), grad.end());
     }
     size_t index = 0;
@@ -72,9 +72,12 @@ class GradientCheck {
   std::vector<const Persistent*> params() const {
     std::vector<const Persistent*> list;
     for (const Persistent& item : session_.step().persistents) {
-      if (session_.step().find("grad:" + item.name) != nullptr) list.push_back(&item);
+      if (item.slice.arena == Arena::Weights && gradient_of(item) != nullptr) list.push_back(&item);
     }
     return list;
+  }
+  const Persistent* gradient_of(const Persistent& weights) const {
+    return session_.step().find("grads:" + weights.name.substr(weights.name.find(':') + 1));
   }
   std::span<double> doubles(const Persistent& item) const {
     const auto bytes = session_.buffer(item);
