@@ -16,6 +16,10 @@ namespace tandem {
 
 enum class DeviceKind { Auto, Cpu, Cuda };
 enum class ImageNorm { Batch, Group, Sync };
+enum class GatedActivation { Silu, Gelu };
+enum class QkNorm { None, Head, All };
+enum class NormPlace { Before, After, Both };
+enum class ModelInit { Weights, Random };
 enum class ScheduleKind { Cosine, Linear, Constant };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
 enum class ReduceType { Fp32, Bf16 };
@@ -35,18 +39,37 @@ struct Recompute {
 
 struct ModelConfig {
   Family family = Family::Gpt2;
-  std::string from;     // a Hugging Face directory instead of the keys below
-  int64_t layers = 6;   // equal blocks
-  int64_t width = 384;  // derived from family; with stages: channels of the first one
+  std::string from;                     // a Hugging Face directory instead of the keys below
+  ModelInit init = ModelInit::Weights;  // with from
+  int64_t layers = 6;                   // equal blocks
+  int64_t width = 384;                  // derived from family; with stages: channels of the first one
   int64_t heads = 6;
   int64_t kv_heads = 0;  // derived: heads
+  int64_t head = 0;      // features of a head; derived: width / heads
   int64_t context = 256;
   int64_t vocab = 256;
   int64_t ffn = 0;  // derived from family and width
   double rope_theta = 10000.0;
+  double rope_local_theta = 0;          // of layers with a window; 0 = rope_theta, scaled like the others
+  std::string rope_scaling = "none";    // see ir/rope_frequencies.h
+  int64_t rope_dims = 0;                // features of a head that turn; derived: all
+  std::vector<int64_t> no_rope_layers;  // layers whose heads know no positions
+  int64_t window = 0;                   // a token sees itself and window - 1 before it; 0 = all before it
+  std::vector<int64_t> full_layers;     // layers without the window
+  double attention_scale = 0;           // of scores; 0 = 1 / sqrt(head)
+  double attention_softcap = 0;         // scores become cap * tanh(score / cap); 0 = they stay
+  double logit_softcap = 0;             // likewise the logits
+  double logit_scale = 1;
+  double embed_scale = 1;
+  double residual_scale = 1;  // of what a block's halves add to the stream
+  QkNorm qk_norm = QkNorm::None;
+  NormPlace norm_place = NormPlace::Before;
+  bool norm_plus_one = false;  // norms multiply by 1 + weight
+  GatedActivation activation = GatedActivation::Silu;
   double norm_eps = 1e-5;
-  bool tied = true;         // derived from family
-  bool qkv_bias = true;     // derived from family
+  bool tied = true;      // derived from family
+  bool qkv_bias = true;  // derived from family
+  bool out_bias = false, ffn_bias = false;
   int64_t image_size = 32;  // images are channels x image_size x image_size
   int64_t channels = 3;
   int64_t classes = 10;
@@ -57,8 +80,8 @@ struct ModelConfig {
 
   bool has(unsigned trait) const { return info_of(family).has(trait); }
   bool is_language_model() const { return has(kReadsTokens); }
-  int64_t head_width() const { return width / heads; }
   // The derived values also hold for a ModelConfig that was written in code and never loaded.
+  int64_t head_width() const { return head != 0 ? head : width / heads; }
   int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   int64_t ffn_width() const { return ffn != 0 ? ffn : info_of(family).ffn_of(width); }
 };

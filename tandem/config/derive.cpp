@@ -31,6 +31,9 @@ void derive_model(ResolvedConfig& resolved) {
   const FamilyInfo& family = info_of(model.family);
   fill(resolved, "model.width", model.width, family.width, kFamily);
   fill_zero(resolved, "model.kv_heads", model.kv_heads, model.num_kv_heads(), "model.heads");
+  if (model.is_language_model())
+    fill_zero(resolved, "model.head", model.head, model.width / model.heads, "model.width");
+  if (model.has(kRotary)) fill_zero(resolved, "model.rope_dims", model.rope_dims, model.head, "model.head");
   fill_zero(resolved, "model.ffn", model.ffn, model.ffn_width(), "model.width");
   fill(resolved, "model.tied", model.tied, family.tied, kFamily);
   fill(resolved, "model.qkv_bias", model.qkv_bias, family.qkv_bias, kFamily);

@@ -10,6 +10,10 @@ namespace tandem {
 
 inline constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr std::string_view kImageNormNames[] = {"batch", "group", "sync"};
+inline constexpr std::string_view kGatedActivationNames[] = {"silu", "gelu"};
+inline constexpr std::string_view kQkNormNames[] = {"none", "head", "all"};
+inline constexpr std::string_view kNormPlaceNames[] = {"before", "after", "both"};
+inline constexpr std::string_view kModelInitNames[] = {"weights", "random"};
 #define TANDEM_NAME(type, name) #name,
 inline constexpr std::string_view kOptimizerNames[] = {TANDEM_OPTIMIZERS(TANDEM_NAME)};
 #undef TANDEM_NAME
@@ -28,6 +32,10 @@ using Names = std::span<const std::string_view>;
 constexpr Names names_of(DeviceKind) { return kDeviceNames; }
 constexpr Names names_of(Family) { return kFamilyNames; }
 constexpr Names names_of(ImageNorm) { return kImageNormNames; }
+constexpr Names names_of(GatedActivation) { return kGatedActivationNames; }
+constexpr Names names_of(QkNorm) { return kQkNormNames; }
+constexpr Names names_of(NormPlace) { return kNormPlaceNames; }
+constexpr Names names_of(ModelInit) { return kModelInitNames; }
 constexpr Names names_of(OptimizerKind) { return kOptimizerNames; }
 constexpr Names names_of(ScheduleKind) { return kScheduleNames; }
 constexpr Names names_of(Strategy) { return kStrategyNames; }

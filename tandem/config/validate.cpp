@@ -52,14 +52,32 @@ void check_keys_of_optimizer(const ResolvedConfig& resolved) {
 void check_heads(const ResolvedConfig& resolved) {
   const ModelConfig& model = resolved.config.model;
   if (!model.is_language_model()) return;
-  check_divides(resolved, "model.heads", model.heads, "model.width", model.width);
+  if (!was_given(resolved, "model.head"))
+    check_divides(resolved, "model.heads", model.heads, "model.width", model.width);
   check_divides(resolved, "model.kv_heads", model.kv_heads, "model.heads", model.heads);
-  if (model.has(kRotary) && model.head_width() % 2 != 0) {
-    throw ConfigError(
-        "{}: rotary positions need an even model.width / model.heads, found {} / {} = {}; use other heads",
-        place_of_first(resolved, {"model.heads", "model.width"}), model.width, model.heads,
-        model.head_width());
+  if (!model.has(kRotary)) return;
+  if (model.head_width() % 2 != 0) {
+    throw ConfigError("{}: rotary positions need an even model.head, found {}; use other heads",
+                      place_of_first(resolved, {"model.head", "model.heads", "model.width"}),
+                      model.head_width());
   }
+  if (model.rope_dims % 2 != 0 || model.rope_dims > model.head_width()) {
+    throw ConfigError("{}: expected an even number of features, at most model.head = {}, found {}",
+                      place_of_first(resolved, {"model.rope_dims"}), model.head_width(), model.rope_dims);
+  }
+}
+
+void check_layers(const ResolvedConfig& resolved) {
+  const ModelConfig& model = resolved.config.model;
+  const auto check = [&](std::string_view key, const std::vector<int64_t>& layers) {
+    for (int64_t layer : layers) {
+      if (layer < model.layers) continue;
+      throw ConfigError("{}: the last of model.layers = {} is layer {}, found {}", place_of(resolved, key),
+                        model.layers, model.layers - 1, layer);
+    }
+  };
+  check("model.no_rope_layers", model.no_rope_layers);
+  check("model.full_layers", model.full_layers);
 }
 
 void check_images(const ResolvedConfig& resolved) {
@@ -106,6 +124,7 @@ void validate(const ResolvedConfig& resolved) {
   check_keys_of_family(resolved);
   check_keys_of_optimizer(resolved);
   check_heads(resolved);
+  check_layers(resolved);
   check_images(resolved);
   validate_data(resolved);
   check_batch(resolved);
