@@ -51,7 +51,7 @@ struct ModelConfig {
   int64_t ffn = 0;  // derived from family and width
   double rope_theta = 10000.0;
   double rope_local_theta = 0;          // of layers with a window; 0 = rope_theta, scaled like the others
-  std::string rope_scaling = "none";    // see ir/rope_frequencies.h
+  std::string rope_scaling = "none";    // see base/rope_frequencies.h
   int64_t rope_dims = 0;                // features of a head that turn; derived: all
   std::vector<int64_t> no_rope_layers;  // layers whose heads know no positions
   int64_t window = 0;                   // a token sees itself and window - 1 before it; 0 = all before it

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tandem/base/nearest.h"
@@ -99,7 +100,7 @@ std::vector<Key> make_hyper_keys(std::index_sequence<kIndices...>) {
   return {make_hyper_key<kIndices>()...};
 }
 
-std::vector<Key> make_other_keys() {
+std::vector<Key> make_run_and_model_keys() {
   return {
       KEY(name, any(), "the run's name, and its directory under runs/"),
       KEY(device, any(), "where the step runs"),
@@ -160,7 +161,11 @@ std::vector<Key> make_other_keys() {
       KEY(model.norm, any(),
           "normalisation over a rank's batch, groups of channels, or every rank's batch (sync)", kWithStages),
       KEY(model.groups, between(1, kMillion), "groups of norm: group; must divide width", kWithStages),
+  };
+}
 
+std::vector<Key> make_other_keys() {
+  return {
       KEY(data.train, any(), "training set: builtin:NAME, a text file or prepared shards"),
       KEY(data.eval, any(), "evaluation set"),
       KEY(data.tokenizer, any(), "how text becomes tokens: bytes; others not yet", kText),
@@ -227,7 +232,8 @@ std::vector<Key> make_other_keys() {
 #undef KEY
 
 std::vector<Key> make_keys() {
-  std::vector<Key> keys = make_other_keys();
+  std::vector<Key> keys = make_run_and_model_keys();
+  std::ranges::move(make_other_keys(), std::back_inserter(keys));
   const auto before =
       std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.path == "train.weight_decay"; });
   const std::vector<Key> hyper = make_hyper_keys(std::make_index_sequence<kNumHyperKeys>());

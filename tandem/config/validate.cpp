@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/base/rope_frequencies.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/config/keys.h"
 #include "tandem/config/place.h"
@@ -65,6 +66,8 @@ void check_heads(const ResolvedConfig& resolved) {
     throw ConfigError("{}: expected an even number of features, at most model.head = {}, found {}",
                       place_of_first(resolved, {"model.rope_dims"}), model.head_width(), model.rope_dims);
   }
+  const std::string complaint = rope_scaling_complaint(model.rope_scaling, model.rope_dims);
+  if (!complaint.empty()) throw ConfigError("{}: {}", place_of(resolved, "model.rope_scaling"), complaint);
 }
 
 void check_layers(const ResolvedConfig& resolved) {

@@ -35,6 +35,12 @@ void check_tensor(const ResolvedConfig& resolved) {
         "the data axis",
         place, name_of(model.family));
   }
+  if (model.qk_norm == QkNorm::All) {
+    throw ConfigError(
+        "{}: model.qk_norm all takes the norm of all heads together, which parallel.tensor splits; use "
+        "parallel.tensor = 1 and the data axis",
+        place);
+  }
   const std::pair<std::string_view, int64_t> wholes[] = {
       {"model.heads", model.heads},
       {"model.kv_heads", model.num_kv_heads()},

@@ -30,9 +30,10 @@ Size size_of_text_model(const Config& config) {
   const auto ffn = static_cast<double>(m.ffn_width()), heads = static_cast<double>(m.heads);
   const auto micro_batch = static_cast<double>(config.train.micro_batch);
   const double tokens = micro_batch * context;
-  const double params = 2 * vocab * width + layers * (4 * width * width + 3 * ffn * width);
-  const double values = tokens * (layers * (10 * width + 4 * ffn) + 2 * vocab);
-  return {.flops = 6 * params * tokens + 12 * layers * tokens * context * width,
+  const double inner = heads * static_cast<double>(m.head_width());  // of attention
+  const double params = 2 * vocab * width + layers * (4 * width * inner + 3 * ffn * width);
+  const double values = tokens * (layers * (10 * std::max(width, inner) + 4 * ffn) + 2 * vocab);
+  return {.flops = 6 * params * tokens + 12 * layers * tokens * context * inner,
           .bytes = 16 * params + 4 * values + 4 * micro_batch * heads * context * context};
 }
 
@@ -67,6 +68,7 @@ std::string largest_given(const ResolvedConfig& resolved) {
   const std::pair<std::string_view, double> growths[] = {
       {"model.layers", static_cast<double>(m.layers) / static_cast<double>(defaults.layers)},
       {"model.width", static_cast<double>(m.width) / static_cast<double>(defaults.width)},
+      {"model.head", static_cast<double>(m.head) / 64},
       {"model.context", static_cast<double>(m.context) / static_cast<double>(defaults.context)},
       {"model.vocab", static_cast<double>(m.vocab) / static_cast<double>(defaults.vocab)},
       {"model.ffn", static_cast<double>(m.ffn) / static_cast<double>(4 * defaults.width)},

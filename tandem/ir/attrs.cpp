@@ -51,4 +51,12 @@ int64_t Attrs::integer_or(std::string_view name, int64_t fallback) const {
   return has(name) ? integer(name) : fallback;
 }
 
+double Attrs::real_or(std::string_view name, double fallback) const {
+  return has(name) ? real(name) : fallback;
+}
+
+std::string Attrs::text_or(std::string_view name, std::string_view fallback) const {
+  return has(name) ? text(name) : std::string(fallback);
+}
+
 }  // namespace tandem

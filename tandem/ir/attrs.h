@@ -23,6 +23,8 @@ class Attrs {
   double real(std::string_view name) const;
   const std::string& text(std::string_view name) const;
   int64_t integer_or(std::string_view name, int64_t fallback) const;
+  double real_or(std::string_view name, double fallback) const;
+  std::string text_or(std::string_view name, std::string_view fallback) const;
 
   const std::vector<std::pair<std::string, AttrValue>>& items() const { return items_; }
   bool operator==(const Attrs&) const = default;

@@ -104,13 +104,29 @@ Value Builder::layer_norm(Value x, std::string_view name, double eps) {
   return apply(Op::LayerNorm, {x, gamma, beta}, {{"eps", eps}});
 }
 
-Value Builder::rms_norm(Value x, std::string_view name, double eps) {
+Value Builder::rms_norm(Value x, std::string_view name, double eps, bool plus_one) {
   const auto in_scope = scope(name);
-  return apply(Op::RmsNorm, {x, param("weight", Shape({type(x).shape.last()}), "ones")}, {{"eps", eps}});
+  Attrs attrs{{"eps", eps}};
+  if (plus_one) attrs.set("plus_one", int64_t{1});
+  const Value gamma = param("weight", Shape({type(x).shape.last()}), plus_one ? "zeros" : "ones");
+  return apply(Op::RmsNorm, {x, gamma}, std::move(attrs));
 }
 
 Value Builder::attention(Value qkv, int64_t heads, int64_t kv_heads, bool causal) {
   return apply(Op::Attention, {qkv}, {{"heads", heads}, {"kv_heads", kv_heads}, {"causal", int64_t{causal}}});
+}
+
+Value Builder::attention(Value qkv, int64_t heads, int64_t kv_heads, const AttentionOptions& options) {
+  Attrs attrs{{"heads", heads}, {"kv_heads", kv_heads}, {"causal", int64_t{options.causal}}};
+  if (options.window != 0) attrs.set("window", options.window);
+  if (options.softcap != 0) attrs.set("softcap", options.softcap);
+  if (options.scale != 0) attrs.set("scale", options.scale);
+  std::vector<Value> inputs = {qkv};
+  if (options.segments.valid()) {
+    attrs.set("segments", int64_t{1});
+    inputs.push_back(options.segments);
+  }
+  return apply(Op::Attention, std::move(inputs), std::move(attrs));
 }
 
 Value Builder::attention(Value q, Value k, Value v, int64_t heads, int64_t kv_heads, bool causal) {
@@ -119,6 +135,30 @@ Value Builder::attention(Value q, Value k, Value v, int64_t heads, int64_t kv_he
 
 Value Builder::rope(Value qkv, int64_t heads, int64_t kv_heads, double theta) {
   return apply(Op::Rope, {qkv}, {{"heads", heads}, {"kv_heads", kv_heads}, {"theta", theta}});
+}
+
+Value Builder::rope(Value qkv, int64_t heads, int64_t kv_heads, const RopeOptions& options) {
+  Attrs attrs{{"heads", heads}, {"kv_heads", kv_heads}, {"theta", options.theta}};
+  if (options.dims != 0) attrs.set("dims", options.dims);
+  if (options.scaling != "none") attrs.set("scaling", options.scaling);
+  return apply(Op::Rope, {qkv}, std::move(attrs));
+}
+
+Value Builder::qk_norm(Value qkv, int64_t heads, int64_t kv_heads, const QkNormOptions& options) {
+  Attrs attrs{{"heads", heads}, {"kv_heads", kv_heads}, {"eps", options.eps}};
+  if (options.all) attrs.set("all", int64_t{1});
+  if (options.plus_one) attrs.set("plus_one", int64_t{1});
+  const int64_t head_dim = type(qkv).shape.last() / (heads + 2 * kv_heads);
+  const char* init = options.plus_one ? "zeros" : "ones";
+  const Value q = param("q_norm.weight", Shape({options.all ? heads * head_dim : head_dim}), init);
+  const Value k = param("k_norm.weight", Shape({options.all ? kv_heads * head_dim : head_dim}), init);
+  return apply(Op::QkNorm, {qkv, q, k}, std::move(attrs));
+}
+
+Value Builder::segments() {
+  if (!segments_.valid())
+    segments_ = graph_.add({Op::Input, {}, {}, {type(tokens_)}, kNoBlock, Phase::Forward, "segments"});
+  return segments_;
 }
 
 Value Builder::reshape(Value x, Shape shape) {
@@ -159,9 +199,10 @@ Value Builder::max_pool(Value x, int64_t size, int64_t stride, int64_t pad) {
 Value Builder::global_avg_pool(Value x) { return apply(Op::GlobalAvgPool, {x}); }
 
 void Builder::cross_entropy(Value logits) {
-  // The loss turns the logits into their gradient in place. What a product made nobody reads again; anything
-  // else may be needed by its own gradient, and is copied.
-  if (graph_.node(logits.node).op != Op::Matmul) logits = apply(Op::Scale, {logits}, {{"factor", 1.0}});
+  // The loss turns the logits into their gradient in place. What a product, scale or softcap made nobody
+  // reads again; anything else may be needed by its own gradient, and is copied.
+  const Op maker = graph_.node(logits.node).op;
+  if (maker != Op::Matmul && maker != Op::Scale && maker != Op::Softcap) logits = scale(logits, 1.0);
   graph_.add_output("logits", logits);
   graph_.add_output("stats", apply(Op::CrossEntropy, {logits, targets_}));
 }

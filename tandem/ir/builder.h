@@ -22,6 +22,29 @@ struct LinearOptions {
   std::string dims = "out,in";  // logical dims of the weight, for strategies that split it
 };
 
+// Rotary positions: base of the angles, how many features of a head turn (0: all), and how the angles are
+// stretched to longer contexts (base/rope_frequencies.h).
+struct RopeOptions {
+  double theta = 10000.0;
+  int64_t dims = 0;
+  std::string scaling = "none";
+};
+
+// A value of 0 stands for what is not there: no window, no cap, 1 / sqrt(head_dim) as the scale of scores.
+struct AttentionOptions {
+  bool causal = true;
+  int64_t window = 0;  // a token sees itself and window - 1 before it
+  double softcap = 0;
+  double scale = 0;
+  Value segments = {};  // i32 [batch, context]: a token sees tokens of its own number only
+};
+
+struct QkNormOptions {
+  double eps = 1e-5;
+  bool all = false;       // of all heads of a token together, instead of each
+  bool plus_one = false;  // times 1 + weight
+};
+
 class Builder {
  public:
   // One micro-batch of token sequences [batch, context], or of images [batch, size, size, channels].
@@ -56,15 +79,22 @@ class Builder {
   Value matmul(Value a, Value b, bool trans_b = false);
   Value embedding(int64_t vocab, int64_t width, bool positions);
   Value layer_norm(Value x, std::string_view name, double eps = 1e-5);
-  Value rms_norm(Value x, std::string_view name, double eps = 1e-5);
+  Value rms_norm(Value x, std::string_view name, double eps = 1e-5, bool plus_one = false);
   Value attention(Value qkv, int64_t heads, int64_t kv_heads, bool causal = true);
+  Value attention(Value qkv, int64_t heads, int64_t kv_heads, const AttentionOptions& options);
   Value attention(Value q, Value k, Value v, int64_t heads, int64_t kv_heads, bool causal = true);
   Value rope(Value qkv, int64_t heads, int64_t kv_heads, double theta = 10000.0);
+  Value rope(Value qkv, int64_t heads, int64_t kv_heads, const RopeOptions& options);
+  // RMS norms of queries and keys, with the weights q_norm and k_norm.
+  Value qk_norm(Value qkv, int64_t heads, int64_t kv_heads, const QkNormOptions& options);
+  Value segments();  // the input of that name, for attention within documents
   Value add(Value a, Value b) { return apply(Op::Add, {a, b}); }
   Value gelu(Value x) { return apply(Op::Gelu, {x}); }
   Value relu(Value x) { return apply(Op::Relu, {x}); }
   Value softcap(Value x, double cap) { return apply(Op::Softcap, {x}, {{"cap", cap}}); }
   Value swiglu(Value gate_up) { return apply(Op::Swiglu, {gate_up}); }
+  Value geglu(Value gate_up) { return apply(Op::Geglu, {gate_up}); }
+  Value scale(Value x, double factor) { return apply(Op::Scale, {x}, {{"factor", factor}}); }
   Value reshape(Value x, Shape shape);
   Value conv2d(Value x, int64_t out, int64_t kernel, int64_t stride, std::string_view name);
   // `sync`: over the micro-batches of all ranks of the data axis.
@@ -89,6 +119,7 @@ class Builder {
   Graph graph_;
   Value tokens_;
   Value targets_;
+  Value segments_;
   std::string prefix_;
   int32_t block_ = kNoBlock;
 };

@@ -54,7 +54,9 @@ enum class Op : uint8_t {
   GroupNorm,
   GroupNormGrad,
 
-  // attention (ops/attention.cpp)
+  // attention (ops/attention.cpp, ops/qk_norm.cpp)
+  QkNorm,
+  QkNormGrad,
   Rope,
   RopeGrad,
   Attention,
@@ -71,6 +73,8 @@ enum class Op : uint8_t {
   SoftcapGrad,
   Swiglu,
   SwigluGrad,
+  Geglu,
+  GegluGrad,
 
   // shapes, types and views (ops/shape.cpp)
   Concat,

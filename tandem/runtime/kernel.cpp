@@ -17,6 +17,11 @@ std::string types_of(const std::vector<TensorType>& types) {
 void KernelRegistry::add(Kernel kernel) { kernels_.push_back(std::move(kernel)); }
 
 const Kernel& KernelRegistry::choose(const CallSignature& call) const {
+  for (const Lack& lack : lacks_) {
+    if (lack.op != call.op || !(lack.attr.empty() || call.attrs->has(lack.attr))) continue;
+    throw ConfigError("device: this backend has no {}{}{} yet, which the model needs; use device = cpu",
+                      op_name(call.op), lack.attr.empty() ? "" : " with ", lack.attr);
+  }
   for (const Kernel& kernel : kernels_) {
     if (kernel.op == call.op && kernel.supports(call)) return kernel;
   }

@@ -68,15 +68,25 @@ struct Kernel {
   void (*prepare)(const KernelArgs& args, Stream& stream) = nullptr;
 };
 
+// An op that a backend has no kernels of yet, or an attribute that its kernels of that op do not know: a
+// model that needs it is refused when its step is compiled.
+struct Lack {
+  Op op;
+  std::string_view attr = "";  // empty: the whole op
+};
+
 class KernelRegistry {
  public:
-  void add(Kernel kernel);                                // kernels added first are tried first
-  const Kernel& choose(const CallSignature& call) const;  // throws DeviceError if none supports it
-  const Kernel& by_name(std::string_view name) const;     // throws DeviceError
+  void add(Kernel kernel);  // kernels added first are tried first
+  void add_lack(Lack lack) { lacks_.push_back(lack); }
+  // Throws ConfigError where something is lacked, DeviceError if no kernel supports the call.
+  const Kernel& choose(const CallSignature& call) const;
+  const Kernel& by_name(std::string_view name) const;  // throws DeviceError
   std::vector<const Kernel*> for_op(Op op) const;
 
  private:
   std::vector<Kernel> kernels_;
+  std::vector<Lack> lacks_;
 };
 
 }  // namespace tandem

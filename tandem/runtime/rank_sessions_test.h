@@ -57,13 +57,15 @@ inline void collect(const Session& session, Weights& weights) {
   }
 }
 
-// Two steps of a tiny gpt2 on ranks that are threads. `adjust` has the last word on how it is compiled.
+// Two steps of a tiny gpt2, or another model, on ranks that are threads. `adjust` has the last word on how it
+// is compiled.
 struct RankedRun {
   Weights weights;
   std::vector<CompiledStep> steps;  // of each rank
 };
 inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const KernelRegistry& registry,
-                             const std::function<void(CompileOptions&)>& adjust) {
+                             const std::function<void(CompileOptions&)>& adjust,
+                             const ModelConfig& model = tiny_gpt2(2)) {
   std::vector<Communicators> comms = connect_threads(shape, {});
   std::vector<std::unique_ptr<ThreadPool>> pools;
   for (int rank = 0; rank < shape.world(); ++rank) pools.push_back(std::make_unique<ThreadPool>(1));
@@ -80,7 +82,7 @@ inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const Ke
         options.choose = choose_from(registry, 1);
         adjust(options);
         auto& session = sessions[static_cast<size_t>(rank)];
-        session = std::make_unique<Session>(compile_step(build_model(tiny_gpt2(2), 2), options), registry,
+        session = std::make_unique<Session>(compile_step(build_model(model, 2), options), registry,
                                             *pools[static_cast<size_t>(rank)],
                                             shape.world() > 1 ? &comms[static_cast<size_t>(rank)] : nullptr);
         session->initialize(5);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "tandem/base/error.h"
 #include "tandem/base/rng.h"
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/passes/fuse.h"
@@ -22,6 +23,7 @@
 #include "tandem/ir/infer.h"
 #include "tandem/ir/verify.h"
 #include "tandem/kernels/cpu/register.h"
+#include "tandem/models/family_models_test.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/kernel.h"
 
@@ -286,6 +288,29 @@ TEST(TensorAxisNumeric, Gpt2HasTheLossAndGradientsOfOneRank) {
 TEST(TensorAxisNumeric, LlamaHasTheLossAndGradientsOfOneRank) {
   check(build_model(tiny(Family::Llama, /*tied=*/false, /*qkv_bias=*/false, /*kv_heads=*/4), 2));
   check(build_model(tiny(Family::Llama, /*tied=*/true, /*qkv_bias=*/true, /*kv_heads=*/0), 2));
+}
+
+TEST(TensorAxisNumeric, EveryFamilyHasTheLossAndGradientsOfOneRank) {
+  for (FamilyModel family : family_models()) {
+    SCOPED_TRACE(family.name);
+    family.model.vocab = kVocab;
+    const Graph graph = build_model(family.model, 2);
+    if (family.model.qk_norm == QkNorm::All) {
+      EXPECT_THROW(check(graph, plain, {2}), ConfigError);
+      continue;
+    }
+    for (Compile compile : {plain, fused, recomputed, selective, given_again}) check(graph, compile, {2});
+  }
+}
+
+TEST(TensorAxisNumeric, SegmentsAreOfAllTokens) {
+  Builder b = Builder::for_tokens(2, 6);
+  const Value x = b.rms_norm(b.embedding(kVocab, 16, /*positions=*/false), "norm");
+  const Value qkv = b.linear(x, 32, "qkv", {.dims = "heads,width"});
+  const Value y = b.attention(qkv, 4, 2, {.causal = false, .segments = b.segments()});
+  b.cross_entropy(b.linear(b.linear(y, 16, "out", {.dims = "width,heads"}), kVocab, "head",
+                           {.bias = false, .dims = "vocab,width"}));
+  check(b.take(), plain, {2});
 }
 
 TEST(TensorAxisNumeric, RowsOfARankMayEndInsideASequence) {

@@ -134,19 +134,46 @@ class Fusion {
     };
   }
 
-  // The projection whose logits are worth chunking, or nothing.
-  std::optional<int32_t> large_projection(Value logits, size_t expected_readers) {
-    const Node& node = graph_.node(logits.node);
+  // From a projection to the logits of the loss, which may be scaled and capped on their way.
+  struct LogitPath {
+    int32_t projection = -1;
+    std::optional<int32_t> scale, softcap;
+    std::vector<int32_t> back = {};  // the gradients of these two
+  };
+
+  // The way to logits that are worth chunking, or nothing. With gradients, that of the cap reads its input.
+  std::optional<LogitPath> large_projection(Value logits, bool with_gradient) {
+    LogitPath path;
+    Value at = logits;
+    const auto step_back = [&](Op op, size_t num_readers, std::optional<int32_t>& found) {
+      const Node& node = graph_.node(at.node);
+      if (node.op != op || !options_.logit_steps) return true;
+      found = at.node;
+      at = node.inputs[0];
+      return readers_of(at).size() == num_readers && !pinned(at);
+    };
+    if (pinned(logits) || readers_of(logits).size() != 1) return std::nullopt;
+    if (!step_back(Op::Softcap, with_gradient ? 2 : 1, path.softcap)) return std::nullopt;
+    if (!step_back(Op::Scale, 1, path.scale)) return std::nullopt;
+    const Node& node = graph_.node(at.node);
     const bool plain = node.op == Op::Matmul && node.inputs.size() == 2 &&
                        node.attrs.integer("trans_b") == 1 && node.attrs.integer("trans_a") == 0;
-    if (!plain || pinned(logits) || readers_of(logits).size() != expected_readers) return std::nullopt;
+    if (!plain) return std::nullopt;
     const TensorType& type = graph_.type(logits);
     const bool ragged = type.shape.last() * dtype_bytes(type.dtype) % 16 != 0;
     const bool large = type.bytes() > options_.chunk_logits_above;
     if (!large && !(ragged && options_.chunk_ragged_logits)) return std::nullopt;
-    return logits.node;
+    path.projection = at.node;
+    return path;
   }
-  Attrs chunk_attrs(Value logits) const {
+  void swallow(const LogitPath& path) {
+    swallow(path.projection);
+    for (std::optional<int32_t> id : {path.scale, path.softcap}) {
+      if (id) swallow(*id);
+    }
+    for (int32_t id : path.back) swallow(id);
+  }
+  Attrs chunk_attrs(Value logits, const LogitPath& path) const {
     const TensorType& type = graph_.type(logits);
     const int64_t row_bytes = type.shape.last() * dtype_bytes(type.dtype);
     const int64_t all = type.shape.rows();
@@ -155,37 +182,58 @@ class Fusion {
       const int64_t count = (all + rows - 1) / rows;
       rows = std::min(all, ((all + count - 1) / count + 63) / 64 * 64);
     }
-    return {{"chunk", rows}};
+    Attrs attrs{{"chunk", rows}};
+    if (path.scale) attrs.set("scale", graph_.node(*path.scale).attrs.real("factor"));
+    if (path.softcap) attrs.set("softcap", graph_.node(*path.softcap).attrs.real("cap"));
+    return attrs;
   }
 
   void match_linear_loss(int32_t loss) {
     const Value logits = graph_.node(loss).inputs[0];
-    const auto projection = large_projection(logits, 1);
-    if (!projection) return;
-    swallow(*projection);
-    emit_at_[loss] = [this, loss, logits] {
-      const Node& product = graph_.node(logits.node);
+    const auto path = large_projection(logits, /*with_gradient=*/false);
+    if (!path) return;
+    swallow(*path);
+    emit_at_[loss] = [this, loss, logits, path] {
+      const Node& product = graph_.node(path->projection);
       rewrite_.set({loss, 0}, emit(loss, Op::LinearCrossEntropy,
                                    {product.inputs[0], product.inputs[1], graph_.node(loss).inputs[1]},
-                                   chunk_attrs(logits)));
+                                   chunk_attrs(logits, *path)));
     };
   }
 
+  // Follows the gradient of the logits to that of the product; nothing where somebody else reads it.
+  std::optional<Value> gradient_of_product(Value gradient, LogitPath& path) {
+    const auto step = [&](Op op) {
+      if (readers_of(gradient).size() != 1) return false;
+      const int32_t reader = readers_of(gradient)[0];
+      if (graph_.node(reader).op != op || graph_.node(reader).inputs[0] != gradient) return false;
+      path.back.push_back(reader);
+      gradient = {reader, 0};
+      return free_node(reader);
+    };
+    if (path.softcap && !step(Op::SoftcapGrad)) return std::nullopt;
+    if (path.scale && !step(Op::Scale)) return std::nullopt;
+    return gradient;
+  }
+
   void match_linear_loss_grad(int32_t loss) {
-    const Value logits = graph_.node(loss).inputs[0], dlogits{loss, 0};
-    const auto projection = large_projection(logits, 1);
-    const std::vector<int32_t>& users = readers_of(dlogits);
-    if (!projection || users.size() != 2) return;
+    const Value logits = graph_.node(loss).inputs[0];
+    auto path = large_projection(logits, /*with_gradient=*/true);
+    if (!path) return;
+    const auto gradient = gradient_of_product({loss, 0}, *path);
+    if (!gradient) return;
+    const std::vector<int32_t>& users = readers_of(*gradient);
+    if (users.size() != 2) return;
     const int32_t dw = users[0], dx = users[1];
     if (graph_.node(dw).op != Op::MatmulAcc || graph_.node(dx).op != Op::Matmul) return;
     if (!is_leaf(graph_.node(graph_.node(dw).inputs[0].node).op)) return;
-    swallow(*projection);
+    swallow(*path);
     swallow(dw);
     swallow(dx);
-    emit_at_[loss] = [this, loss, logits, dw, dx] {
-      const Node& product = graph_.node(logits.node);
+    emit_at_[loss] = [this, loss, logits, path, dw, dx] {
+      const Node& product = graph_.node(path->projection);
       const Node& node = graph_.node(loss);
-      Attrs attrs = chunk_attrs(logits);
+      Attrs attrs = chunk_attrs(logits, *path);
       if (graph_.node(dw).attrs.has("fresh")) attrs.set("fresh", int64_t{1});
       const Value fused = emit(
           loss, Op::LinearCrossEntropyGrad,

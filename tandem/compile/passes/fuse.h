@@ -6,8 +6,8 @@
 //   where the backend asks for it, a product + gelu's gradient -> matmul_gelu_grad, and a bias's gradient
 //   becomes part of an op that writes or reads the same rows (fuse_bias.h);
 //   swiglu or its gradient + quantizing to 8 bits -> one op (fp8.h);
-//   a large vocabulary projection + loss (+ their gradients) -> linear_cross_entropy(_grad), in chunks of
-//   rows.
+//   a large vocabulary projection (+ scale) (+ softcap) + loss (+ their gradients) ->
+//   linear_cross_entropy(_grad), in chunks of rows.
 // Keeps: values bit for bit, except that the chunked projection sums its weight gradient chunk by chunk, that
 //   matmul_gelu_grad does not round the product, and the order in which a bias's gradient is summed.
 #pragma once
@@ -25,6 +25,7 @@ struct FuseOptions {
   int64_t chunk_logits_above = 16 << 20;  // bytes of logits from which the projection is chunked
   int64_t chunk_bytes = 8 << 20;          // logits in flight then (never under 256 rows)
   bool even_chunks = false;               // chunks of the same number of rows, where that can be
+  bool logit_steps = true;                // the chunked loss may scale and cap its logits
   // Rows of logits that are no multiple of 16 bytes are slow for the backend's matrix products. The chunked
   // projection keeps them apart in its scratch, so it stands for the plain one whatever the size.
   bool chunk_ragged_logits = false;

@@ -36,7 +36,7 @@ class RemakeOutputs {
   void match(int32_t forward) {
     const Node& node = graph_.node(forward);
     const bool norm = node.op == Op::LayerNorm || node.op == Op::RmsNorm;
-    if ((!norm && node.op != Op::Swiglu) || node.phase != Phase::Forward) return;
+    if ((!norm && node.op != Op::Swiglu && node.op != Op::Geglu) || node.phase != Phase::Forward) return;
     if (node.block == kNoBlock) return;
     const auto giver = find_giver(norm ? Value{forward, 1} : node.inputs[0]);
     if (!giver) return;
@@ -60,7 +60,8 @@ class RemakeOutputs {
   std::optional<int32_t> find_giver(Value source) const {
     for (int32_t reader : readers_of(source)) {
       const Op op = graph_.node(reader).op;
-      const bool gives = op == Op::LayerNormGrad || op == Op::RmsNormGrad || op == Op::SwigluGrad;
+      const bool gives =
+          op == Op::LayerNormGrad || op == Op::RmsNormGrad || op == Op::SwigluGrad || op == Op::GegluGrad;
       if (gives && !givers_.contains(reader)) return reader;
     }
     return std::nullopt;

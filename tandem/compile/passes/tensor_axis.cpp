@@ -153,10 +153,7 @@ class TensorAxisSplit {
     const Node& node = old_.node(id);
     if (layout(node.inputs[0]).spread != Spread::Rows)
       refusal_.refuse(id, "a norm needs whole rows, and its input is split by columns");
-    for (size_t i = 1; i < node.inputs.size(); ++i) {
-      const Value local = placed(node.inputs[i], {});
-      rewrite_.graph().node(local.node).attrs.set("tensor_sum", int64_t{1});
-    }
+    for (size_t i = 1; i < node.inputs.size(); ++i) summed(node.inputs[i]);
     keep_layout(id);
   }
 
@@ -166,10 +163,19 @@ class TensorAxisSplit {
     if (layout(qkv) != Layout{Spread::Columns, qkv_sections(old_, id)})
       refusal_.refuse(id, "{} needs packed queries, keys and values from linears of dims 'heads,width'",
                       op_name(node.op));
+    if (node.attrs.integer_or("all", 0) != 0)
+      refusal_.refuse(id, "{} of all heads together (model.qk_norm = all) needs them on one rank",
+                      op_name(node.op));
     Attrs attrs = node.attrs;
     for (const char* count : {"heads", "kv_heads"}) attrs.set(count, attrs.integer(count) / size_);
-    const Sections heads = node.op == Op::Rope ? layout(qkv).sections : Sections{layout(qkv).sections[0]};
-    set({id, 0}, emit(node.op, {rewrite_.at(qkv)}, attrs, node.block), {Spread::Columns, heads});
+    std::vector<Value> inputs = {rewrite_.at(qkv)};
+    for (size_t i = 1; i < node.inputs.size(); ++i) {
+      const bool whole = old_.node(node.inputs[i].node).op == Op::Input;
+      inputs.push_back(whole ? rewrite_.at(node.inputs[i]) : summed(node.inputs[i]));
+    }
+    const bool packed = node.op != Op::Attention;
+    const Sections heads = packed ? layout(qkv).sections : Sections{layout(qkv).sections[0]};
+    set({id, 0}, emit(node.op, inputs, attrs, node.block), {Spread::Columns, heads});
   }
 
   void gate_up(int32_t id) {
@@ -272,6 +278,13 @@ class TensorAxisSplit {
     local.attrs.set("boxes", text);
     local.outputs[0].shape = local_shape(node.outputs[0].shape, boxes);
     return {id, 0};
+  }
+
+  // The whole of a parameter, of whose gradient every rank has a part: their sum is the gradient.
+  Value summed(Value param) {
+    const Value local = placed(param, {});
+    rewrite_.graph().node(local.node).attrs.set("tensor_sum", int64_t{1});
+    return local;
   }
 
   struct Part {

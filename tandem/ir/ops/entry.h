@@ -86,6 +86,7 @@ std::vector<OpInfo> fp8_ops();
 std::vector<OpInfo> norm_ops();
 std::vector<OpInfo> image_norm_ops();
 std::vector<OpInfo> attention_ops();
+std::vector<OpInfo> qk_norm_ops();
 std::vector<OpInfo> pointwise_ops();
 std::vector<OpInfo> shape_ops();
 std::vector<OpInfo> image_ops();

@@ -4,6 +4,9 @@
 // Where a vocabulary is split over ranks, each describes its columns, all parts are gathered (`size` of them,
 // rank by rank), and each goes on with its own columns. A part is f32 (largest logit, sum of exp(logit -
 // largest), the target's logit or -inf where it is not here, id of the largest).
+//
+// The logits of the linear forms are S(x w^T), then with {scale} S(scale logit), then with {softcap}
+// S(cap tanh(logit / cap)), each rounded to the storage type S as single ops would round it.
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -79,13 +82,14 @@ std::vector<OpInfo> loss_ops() {
               kMovesItsBytes, Split::Never),
       loss_op(
           Op::LinearCrossEntropy, "linear_cross_entropy", "cross_entropy of x w^T, `chunk` rows at a time",
-          {"x", "w", "targets"}, {"stats"}, {integer("chunk")},
+          {"x", "w", "targets"}, {"stats"},
+          {integer("chunk"), optional(real("scale")), optional(real("softcap"))},
           [](const Operands&) { return Types{stats_type()}; }, multiplies(linear_flops<1>), Split::Never),
       loss_op(
           Op::LinearCrossEntropyGrad, "linear_cross_entropy_grad",
           "dx, stats; acc_dw += gradient of w; `chunk` rows at a time",
           {"x", "w", "targets", "scale", "acc_dw"}, {"dx", "stats", in_place("acc_dw")},
-          {integer("chunk"), optional(integer("fresh"))},
+          {integer("chunk"), optional(real("scale")), optional(real("softcap")), optional(integer("fresh"))},
           [](const Operands& in) {
             return Types{in[0], stats_type(), in[4]};
           },

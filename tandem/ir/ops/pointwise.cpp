@@ -58,10 +58,11 @@ OpInfo backward(Op op, std::string_view name, std::string_view meaning, StatedLi
                      kNoGradient);
 }
 
-OpInfo swiglu() {
-  return {.op = Op::Swiglu,
-          .name = "swiglu",
-          .meaning = "y[N,F] = silu(gate) * up of gate_up[N,2F], gate first",
+template <Op kGradient>
+OpInfo gated(Op op, std::string_view name, std::string_view meaning) {
+  return {.op = op,
+          .name = name,
+          .meaning = meaning,
           .kind = OpKind::Kernel,
           .inputs = {"gate_up"},
           .outputs = {"y"},
@@ -70,13 +71,13 @@ OpInfo swiglu() {
           .cost = kMovesItsBytes,
           .remake = Remake::Cheap,
           .split = Split::GateUp,
-          .gradient = grad_from_input<Op::SwigluGrad>};
+          .gradient = grad_from_input<kGradient>};
 }
 
-OpInfo swiglu_grad() {
-  return {.op = Op::SwigluGrad,
-          .name = "swiglu_grad",
-          .meaning = "dgate_up; with {again: 1} also y of swiglu, bit for bit",
+OpInfo gated_grad(Op op, std::string_view name, std::string_view meaning) {
+  return {.op = op,
+          .name = name,
+          .meaning = meaning,
           .kind = OpKind::Kernel,
           .inputs = {"dy", "gate_up"},
           .outputs = {OutputInfo("dgate_up").over("gate_up"), out_when("again", OutputInfo("y").over("dy"))},
@@ -107,8 +108,11 @@ std::vector<OpInfo> pointwise_ops() {
       forward(Op::Softcap, "softcap", "y = cap tanh(x / cap)", {"x"}, {real("cap")}, Remake::Cheap,
               grad_from_input<Op::SoftcapGrad>),
       backward(Op::SoftcapGrad, "softcap_grad", "dx = dy (1 - tanh(x / cap)^2)", {"dy", "x"}, {real("cap")}),
-      swiglu(),
-      swiglu_grad(),
+      gated<Op::SwigluGrad>(Op::Swiglu, "swiglu", "y[N,F] = silu(gate) * up of gate_up[N,2F], gate first"),
+      gated_grad(Op::SwigluGrad, "swiglu_grad", "dgate_up; with {again: 1} also y of swiglu, bit for bit"),
+      gated<Op::GegluGrad>(Op::Geglu, "geglu",
+                           "y[N,F] = gelu(gate) * up of gate_up[N,2F], gate first; gelu in its tanh form"),
+      gated_grad(Op::GegluGrad, "geglu_grad", "dgate_up; with {again: 1} also y of geglu, bit for bit"),
   };
 }
 

@@ -13,6 +13,7 @@
 #include "tandem/compile/passes/sync_norm.h"
 #include "tandem/ir/op_table.h"
 #include "tandem/kernels/cpu/register.h"
+#include "tandem/models/family_models_test.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/session.h"
 
@@ -161,6 +162,16 @@ Graph other_ops_tokens() {
   return b.take();
 }
 
+// Attention within segments (the inputs are numbers below 5), with and without the causal mask.
+Graph segments_tokens() {
+  Builder b = Builder::for_tokens(2, 7);
+  Value x = b.embedding(6, 8, false);
+  x = b.attention(b.linear(x, 16, "qkv1"), 4, 2, {.causal = false, .segments = b.segments()});
+  x = b.attention(b.linear(x, 16, "qkv2"), 4, 2, {.window = 4, .softcap = 0.7, .segments = b.segments()});
+  b.cross_entropy(b.linear(x, 6, "head"));
+  return b.take();
+}
+
 Graph other_ops_images() {
   Builder b = Builder::for_images(2, 6, 2);
   const Value x = b.max_pool(b.conv2d(b.images(), 4, 3, 1, "conv"), 3, 2, 1);
@@ -174,10 +185,17 @@ std::vector<Case> cases() {
   group_norm.norm = ImageNorm::Group;
   ModelConfig batch_norm = group_norm;
   batch_norm.norm = ImageNorm::Batch;
-  return {{"gpt2", build_model(tiny(Family::Gpt2), 2)}, {"llama", build_model(tiny(Family::Llama), 2)},
-          {"resnet_batch", build_model(batch_norm, 3)}, {"resnet_group", build_model(group_norm, 2)},
-          {"mlp", build_model(tiny(Family::Mlp), 3)},   {"other_tokens", other_ops_tokens()},
-          {"other_images", other_ops_images()}};
+  std::vector<Case> cases = {{"gpt2", build_model(tiny(Family::Gpt2), 2)},
+                             {"llama", build_model(tiny(Family::Llama), 2)},
+                             {"resnet_batch", build_model(batch_norm, 3)},
+                             {"resnet_group", build_model(group_norm, 2)},
+                             {"mlp", build_model(tiny(Family::Mlp), 3)},
+                             {"other_tokens", other_ops_tokens()},
+                             {"segments", segments_tokens()},
+                             {"other_images", other_ops_images()}};
+  for (const FamilyModel& family : family_models())
+    cases.push_back({family.name, build_model(family.model, 2)});
+  return cases;
 }
 
 TEST(Gradients, MatchFiniteDifferencesInDouble) {
@@ -250,7 +268,6 @@ TEST(Gradients, EveryRuleIsUsedByACase) {
   }
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
-    if (op == Op::Scale) continue;  // linear, and in no model
     // What ranks do together is checked where there are several (runtime/tensor_axis_numeric_test.cpp), and
     // batch norm over them above.
     if (is_collective(op) || op == Op::BatchNormApply) continue;

@@ -21,6 +21,33 @@ bool is_for_hopper(const std::vector<Device>& found) {
          std::all_of(found.begin(), found.end(), [](const Device& device) { return device.major == 9; });
 }
 
+// What other families than gpt2 and plain llama need, and no kernel here does yet.
+constexpr Lack kLacks[] = {
+    {Op::QkNorm},
+    {Op::QkNormGrad},
+    {Op::Geglu},
+    {Op::GegluGrad},
+    {Op::Rope, "dims"},
+    {Op::Rope, "scaling"},
+    {Op::RopeGrad, "dims"},
+    {Op::RopeGrad, "scaling"},
+    {Op::Attention, "window"},
+    {Op::Attention, "softcap"},
+    {Op::Attention, "scale"},
+    {Op::Attention, "segments"},
+    {Op::AttentionGrad, "window"},
+    {Op::AttentionGrad, "softcap"},
+    {Op::AttentionGrad, "scale"},
+    {Op::AttentionGrad, "segments"},
+    {Op::RmsNorm, "plus_one"},
+    {Op::AddRmsNorm, "plus_one"},
+    {Op::RmsNormGrad, "plus_one"},
+    {Op::LinearCrossEntropy, "softcap"},
+    {Op::LinearCrossEntropy, "scale"},
+    {Op::LinearCrossEntropyGrad, "softcap"},
+    {Op::LinearCrossEntropyGrad, "scale"},
+};
+
 }  // namespace
 
 bool has_hopper_code() { return TANDEM_CUDA_HAS_SM90A != 0; }
@@ -37,6 +64,7 @@ KernelRegistry all_kernels() {
   add_embedding_kernels(registry);
   add_loss_kernels(registry);
   add_optimizer_kernels(registry);
+  for (const Lack& lack : kLacks) registry.add_lack(lack);
   return registry;
 }
 
@@ -57,6 +85,7 @@ Backend make_backend(KernelRegistry host) {
   backend.fuse = {.chunk_logits_above = int64_t{256} << 20,
                   .chunk_bytes = int64_t{1} << 30,
                   .even_chunks = true,
+                  .logit_steps = false,
                   .chunk_ragged_logits = true,
                   .gelu_of_product = true,
                   .gelu_grad = true,

@@ -1,6 +1,7 @@
 // Forward. A task is a (batch, key head, chunk of queries): it packs the keys, transposed, and the values it
 // needs once, then for each query head of the group and each block of 64 queries walks the keys in blocks
-// of 256, keeping a running maximum and sum for every query (the online softmax).
+// of 256, keeping a running maximum and sum for every query (the online softmax). Blocks before the window of
+// all queries, or of other segments, are passed over.
 #include "tandem/kernels/cpu/attention/attention.h"
 
 #include <cmath>
@@ -15,8 +16,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "tandem/kernels/cpu/attention/attention_pack-inl.h"
-#include "tandem/kernels/cpu/attention/attention_tile-inl.h"
-#include "tandem/kernels/cpu/pointwise/exp-inl.h"
+#include "tandem/kernels/cpu/attention/attention_scores-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem {
@@ -31,21 +31,18 @@ struct RunningSoftmax {
 };
 
 // Takes the maxima of what each query sees into account.
-HWY_ATTR void raise_maxima(const ScoreBlock& block, float* scores, RunningSoftmax& state) {
+HWY_ATTR void raise_maxima(const ScoreBlock& block, const float* scores, RunningSoftmax& state) {
   const FloatTag d;
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   alignas(64) float maxima[kQueryBlock];
   for (int64_t i = 0; i < block.queries; ++i) {
-    float* row = scores + i * kScoreStride;
-    const int64_t seen = block.seen(i);
-    const int64_t width = block.columns(i / kTileRows * kTileRows);
+    const float* row = scores + i * kScoreStride;
     auto top = lowest;
-    int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) top = hn::Max(top, hn::Load(d, row + j));
-    for (; j < width; j += kLanes) {
-      const auto in_reach = hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, seen - j)));
-      top = hn::Max(top, hn::IfThenElse(in_reach, hn::Load(d, row + j), lowest));
-    }
+    for_columns(
+        block, i, [&](int64_t j) { top = hn::Max(top, hn::Load(d, row + j)); },
+        [&](int64_t j, ScoreMask in_reach) {
+          top = hn::Max(top, hn::IfThenElse(in_reach, hn::Load(d, row + j), lowest));
+        });
     maxima[i] = std::max(state.max[i], hn::GetLane(hn::MaxOfLanes(d, top)));
   }
   for (int64_t i = block.queries; i < kQueryBlock; ++i) maxima[i] = 0.0f;
@@ -66,22 +63,20 @@ HWY_ATTR void exponentiate(const ScoreBlock& block, const RowPrefetch& upcoming,
   for (int64_t i = 0; i < block.queries; ++i) {
     upcoming.fetch(i);
     float* row = scores + i * kScoreStride;
-    const int64_t width = block.columns(i / kTileRows * kTileRows);
     const auto top = hn::Set(d, state.max[i]);
-    const int64_t seen = block.seen(i);
     auto sum = hn::Zero(d);
-    int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) {
-      const auto p = fast_exp(d, hn::Sub(hn::Load(d, row + j), top));
-      hn::Store(p, d, row + j);
-      sum = hn::Add(sum, p);
-    }
-    for (; j < width; j += kLanes) {
-      const auto in_reach = hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, seen - j)));
-      const auto p = hn::IfThenElseZero(in_reach, fast_exp(d, hn::Sub(hn::Load(d, row + j), top)));
-      hn::Store(p, d, row + j);
-      sum = hn::Add(sum, p);
-    }
+    for_columns(
+        block, i,
+        [&](int64_t j) {
+          const auto p = fast_exp(d, hn::Sub(hn::Load(d, row + j), top));
+          hn::Store(p, d, row + j);
+          sum = hn::Add(sum, p);
+        },
+        [&](int64_t j, ScoreMask in_reach) {
+          const auto p = hn::IfThenElseZero(in_reach, fast_exp(d, hn::Sub(hn::Load(d, row + j), top)));
+          hn::Store(p, d, row + j);
+          sum = hn::Add(sum, p);
+        });
     state.sum[i] += hn::GetLane(hn::SumOfLanes(d, sum));
   }
 }
@@ -98,19 +93,20 @@ HWY_ATTR void shrink_rows(const RunningSoftmax& state, int64_t rows, int64_t wid
 }
 
 template <typename S>
-HWY_ATTR void forward_task(const AttentionShape& shape, int64_t task, const S* qkv, S* out, float* lse,
-                           float* scratch) {
+HWY_ATTR void forward_task(const AttentionShape& shape, int64_t task, const S* qkv, Segments segments, S* out,
+                           float* lse, float* scratch) {
   const int64_t chunks = (shape.tokens + kQueryChunk - 1) / kQueryChunk;
   const int64_t chunk = task % chunks;
   const int64_t kv_head = task / chunks % shape.kv_heads;
   const int64_t batch = task / chunks / shape.kv_heads;
   const int64_t begin = chunk * kQueryChunk;
   const int64_t end = std::min(shape.tokens, begin + kQueryChunk);
-  const int64_t num_keys = shape.causal ? end : shape.tokens;
+  const int64_t num_keys = shape.end_key(end - 1);
   const int64_t width = shape.head_dim;
   const int64_t ld = shape.head_stride();
   const int64_t stride = shape.qkv_stride();
   const S* tokens = qkv + batch * shape.tokens * stride;
+  if (segments != nullptr) segments += batch * shape.tokens;
 
   float* keys = scratch;  // transposed
   float* values = keys + shape.transposed_elems();
@@ -120,15 +116,16 @@ HWY_ATTR void forward_task(const AttentionShape& shape, int64_t task, const S* q
   const S* key_src = tokens + shape.key_offset(kv_head);
   const S* value_src = tokens + shape.value_offset(kv_head);
 
-  int64_t packed = 0;  // keys and values packed so far: as many as any query yet has seen
+  // Keys and values packed so far, from the first that any query sees on: as many as one yet has seen.
+  int64_t packed = shape.first_key(begin) / kKeyBlock * kKeyBlock;
   RunningSoftmax state;
   RowPrefetch upcoming;
   for (int64_t head = kv_head * shape.group(); head < (kv_head + 1) * shape.group(); ++head) {
     for (int64_t first = begin; first < end; first += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, end - first);
-      pack_rows(tokens + first * stride + head * width, stride, num_queries, kQueryBlock, width,
-                shape.scale(), queries, ld);
-      const int64_t seen = shape.causal ? first + num_queries : shape.tokens;
+      pack_rows(tokens + first * stride + head * width, stride, num_queries, kQueryBlock, width, shape.scale,
+                queries, ld);
+      const int64_t seen = shape.end_key(first + num_queries - 1);
       if (packed < seen) {
         pack_transposed(key_src, stride, packed, seen, width, keys);
         pack_rows(value_src + packed * stride, stride, seen - packed, seen - packed, width, 1.0f,
@@ -143,17 +140,20 @@ HWY_ATTR void forward_task(const AttentionShape& shape, int64_t task, const S* q
         if (packed < num_keys) upcoming.add(value_src + next * stride, stride, width);
       }
 
-      std::fill_n(state.max, kQueryBlock, -std::numeric_limits<float>::infinity());
+      std::fill_n(state.max, kQueryBlock, kUnseen);
       std::fill_n(state.sum, kQueryBlock, 0.0f);
-      for (int64_t key = 0; key < seen; key += kKeyBlock) {
-        const int64_t reach = shape.causal ? first - key : kKeyBlock;
-        const ScoreBlock block{num_queries, std::min(kKeyBlock, seen - key), reach};
+      bool started = false;
+      for (int64_t key = shape.first_key(first) / kKeyBlock * kKeyBlock; key < seen; key += kKeyBlock) {
+        const ScoreBlock block = score_block(shape, first, num_queries, key, seen);
+        if (!may_see(block, segments, first, key)) continue;
         score_product(block, width, queries, ld, keys + key / kKeyBlock * width * kScoreStride, scores);
+        shape_scores(shape, block, segments, first, key, scores);
         raise_maxima(block, scores, state);
         exponentiate(block, upcoming, scores, state);
         upcoming.clear();
-        if (key > 0) shrink_rows(state, num_queries, width, ld, sums);
-        query_product(block, width, scores, values + key * ld, sums, ld, key > 0);
+        if (started) shrink_rows(state, num_queries, width, ld, sums);
+        query_product(block, width, scores, values + key * ld, sums, ld, started);
+        started = true;
       }
       float* lse_row = lse + (batch * shape.heads + head) * shape.tokens + first;
       for (int64_t i = 0; i < num_queries; ++i) {
@@ -170,6 +170,7 @@ void attention_forward_task(const cpu::attention::AttentionShape& shape, int64_t
                             float* scratch) {
   const auto run_task = [&]<typename S>(S*) {
     attention::forward_task(shape, task, static_cast<const S*>(args.in[0].data),
+                            shape.segmented ? args.in[1].as<const int32_t>() : nullptr,
                             static_cast<S*>(args.out[0].data), args.out[1].as<float>(), scratch);
   };
   switch (args.in[0].type.dtype) {

@@ -2,6 +2,7 @@
 // sizes below do not depend on the instruction set, so that scratch can be sized before one is chosen.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tandem/runtime/kernel.h"
@@ -33,13 +34,19 @@ struct AttentionShape {
   int64_t kv_heads;
   int64_t head_dim;
   bool causal;
+  int64_t window;  // a query sees this many keys at most; tokens where there is no window
+  float scale;     // of scores
+  float softcap;   // 0: none
+  bool segmented;  // an input says which tokens belong together
 
   int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
   int64_t qkv_stride() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t out_stride() const { return heads * head_dim; }
   int64_t key_offset(int64_t kv_head) const { return (heads + kv_head) * head_dim; }
   int64_t value_offset(int64_t kv_head) const { return (heads + kv_heads + kv_head) * head_dim; }
-  float scale() const;  // 1 / sqrt(head_dim)
+  // Keys that queries first .. last see lie in [first_key(first), end_key(last)).
+  int64_t first_key(int64_t query) const { return causal ? std::max<int64_t>(0, query - window + 1) : 0; }
+  int64_t end_key(int64_t query) const { return causal ? query + 1 : tokens; }
 
   // Scratch matrices, in floats.
   int64_t head_stride() const { return row_stride(head_dim); }

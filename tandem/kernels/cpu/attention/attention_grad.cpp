@@ -1,6 +1,7 @@
 // Backward. A task is a (batch, key head): it alone sums that head's key and value gradients, over its query
 // heads and blocks of queries in order, so no sum depends on the thread count. Probabilities are recomputed
-// block by block from the saved log-sum-exp: p = exp(s - lse), ds = p (dp - delta), delta = dout . out.
+// block by block from the saved log-sum-exp: p = exp(s - lse), ds = p (dp - delta), delta = dout . out; a cap
+// multiplies ds by its slope 1 - (s / cap)^2.
 #include "tandem/kernels/cpu/attention/attention.h"
 
 #include "tandem/base/error.h"
@@ -11,8 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "tandem/kernels/cpu/attention/attention_pack-inl.h"
-#include "tandem/kernels/cpu/attention/attention_tile-inl.h"
-#include "tandem/kernels/cpu/pointwise/exp-inl.h"
+#include "tandem/kernels/cpu/attention/attention_scores-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem {
@@ -37,36 +37,44 @@ HWY_ATTR void row_dots(const float* dout, int64_t ld, const S* out, int64_t out_
 }
 
 // scores becomes p and dscores, which holds dp, becomes ds; both are zero where the mask hides a key.
-HWY_ATTR void probabilities(const ScoreBlock& block, const RowPrefetch& upcoming, const float* lse,
-                            const float* delta, float* scores, float* dscores) {
+template <bool kCapped>
+HWY_ATTR void probabilities(const ScoreBlock& block, float softcap, const RowPrefetch& upcoming,
+                            const float* lse, const float* delta, float* scores, float* dscores) {
   const FloatTag d;
+  const auto per_cap = hn::Set(d, kCapped ? 1.0f / softcap : 0.0f);
   for (int64_t i = 0; i < block.queries; ++i) {
     upcoming.fetch(i);
     float* score = scores + i * kScoreStride;
     float* dscore = dscores + i * kScoreStride;
-    const int64_t seen = block.seen(i);
-    const int64_t width = block.columns(i / kTileRows * kTileRows);
     const auto shift = hn::Set(d, lse[i]);
     const auto mean = hn::Set(d, delta[i]);
-    int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) {
-      const auto p = fast_exp(d, hn::Sub(hn::Load(d, score + j), shift));
-      hn::Store(p, d, score + j);
-      hn::Store(hn::Mul(p, hn::Sub(hn::Load(d, dscore + j), mean)), d, dscore + j);
-    }
-    for (; j < width; j += kLanes) {
-      const auto in_reach = hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, seen - j)));
-      const auto p = fast_exp(d, hn::Sub(hn::Load(d, score + j), shift));
-      const auto ds = hn::Mul(p, hn::Sub(hn::Load(d, dscore + j), mean));
-      hn::Store(hn::IfThenElseZero(in_reach, p), d, score + j);
-      hn::Store(hn::IfThenElseZero(in_reach, ds), d, dscore + j);
-    }
+    const auto slope_times = [&](FloatVec s, FloatVec ds) {
+      if constexpr (!kCapped) return ds;
+      const auto bent = hn::Max(hn::Mul(s, per_cap), hn::Set(d, -1.0f));  // what is not seen lies below
+      return hn::Mul(ds, hn::NegMulAdd(bent, bent, hn::Set(d, 1.0f)));
+    };
+    for_columns(
+        block, i,
+        [&](int64_t j) {
+          const auto s = hn::Load(d, score + j);
+          const auto p = fast_exp(d, hn::Sub(s, shift));
+          hn::Store(p, d, score + j);
+          const auto ds = hn::Mul(p, hn::Sub(hn::Load(d, dscore + j), mean));
+          hn::Store(slope_times(s, ds), d, dscore + j);
+        },
+        [&](int64_t j, ScoreMask in_reach) {
+          const auto s = hn::Load(d, score + j);
+          const auto p = fast_exp(d, hn::Sub(s, shift));
+          const auto ds = hn::Mul(p, hn::Sub(hn::Load(d, dscore + j), mean));
+          hn::Store(hn::IfThenElseZero(in_reach, p), d, score + j);
+          hn::Store(hn::IfThenElseZero(in_reach, slope_times(s, ds)), d, dscore + j);
+        });
   }
 }
 
 template <typename S>
 HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* dout, const S* qkv,
-                            const S* out, const float* lse, S* dqkv, float* scratch) {
+                            const S* out, const float* lse, Segments segments, S* dqkv, float* scratch) {
   const int64_t kv_head = task % shape.kv_heads;
   const int64_t batch = task / shape.kv_heads;
   const int64_t tokens = shape.tokens;
@@ -78,6 +86,7 @@ HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* 
   dqkv += batch * tokens * stride;
   dout += batch * tokens * out_stride;
   out += batch * tokens * out_stride;
+  if (segments != nullptr) segments += batch * tokens;
 
   float* keys_t = scratch;
   float* values_t = keys_t + shape.transposed_elems();
@@ -103,13 +112,13 @@ HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* 
     for (int64_t first = 0; first < tokens; first += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, tokens - first);
       // The scale goes into the queries: the scores and the key gradients then carry it already.
-      pack_rows(qkv + first * stride + head * width, stride, num_queries, kQueryBlock, width, shape.scale(),
+      pack_rows(qkv + first * stride + head * width, stride, num_queries, kQueryBlock, width, shape.scale,
                 queries, ld);
       pack_rows(dout + first * out_stride + head * width, out_stride, num_queries, kQueryBlock, width, 1.0f,
                 douts, ld);
       row_dots(douts, ld, out + first * out_stride + head * width, out_stride, num_queries, width, delta);
       const float* lse_row = lse + (batch * shape.heads + head) * tokens + first;
-      const int64_t seen = shape.causal ? first + num_queries : tokens;
+      const int64_t seen = shape.end_key(first + num_queries - 1);
       if (packed < seen) {
         pack_transposed(key_src, stride, packed, seen, width, keys_t);
         pack_transposed(value_src, stride, packed, seen, width, values_t);
@@ -129,19 +138,26 @@ HWY_ATTR void backward_task(const AttentionShape& shape, int64_t task, const S* 
         if (packed < tokens) upcoming.add(key_src + next * stride, stride, width);
         if (packed < tokens) upcoming.add(value_src + next * stride, stride, width);
       }
-      for (int64_t key = 0; key < seen; key += kKeyBlock) {
-        const int64_t reach = shape.causal ? first - key : kKeyBlock;
-        const ScoreBlock block{num_queries, std::min(kKeyBlock, seen - key), reach};
+      bool started = false;
+      for (int64_t key = shape.first_key(first) / kKeyBlock * kKeyBlock; key < seen; key += kKeyBlock) {
+        const ScoreBlock block = score_block(shape, first, num_queries, key, seen);
+        if (!may_see(block, segments, first, key)) continue;
         const int64_t transposed = key / kKeyBlock * width * kScoreStride;
         score_product(block, width, queries, ld, keys_t + transposed, scores);
         score_product(block, width, douts, ld, values_t + transposed, dscores);
-        probabilities(block, upcoming, lse_row, delta, scores, dscores);
+        shape_scores(shape, block, segments, first, key, scores);
+        if (shape.softcap != 0) {
+          probabilities<true>(block, shape.softcap, upcoming, lse_row, delta, scores, dscores);
+        } else {
+          probabilities<false>(block, 0, upcoming, lse_row, delta, scores, dscores);
+        }
         upcoming.clear();
         key_product(block, width, scores, douts, dvalues + key * ld, ld);
         key_product(block, width, dscores, queries, dkeys + key * ld, ld);
-        query_product(block, width, dscores, keys + key * ld, dqueries, ld, key > 0);
+        query_product(block, width, dscores, keys + key * ld, dqueries, ld, started);
+        started = true;
       }
-      unpack_rows(dqueries, ld, num_queries, width, shape.scale(), dqkv + first * stride + head * width,
+      unpack_rows(dqueries, ld, num_queries, width, shape.scale, dqkv + first * stride + head * width,
                   stride);
     }
   }
@@ -156,7 +172,9 @@ void attention_backward_task(const cpu::attention::AttentionShape& shape, int64_
   const auto run_task = [&]<typename S>(S*) {
     attention::backward_task(shape, task, static_cast<const S*>(args.in[0].data),
                              static_cast<const S*>(args.in[1].data), static_cast<const S*>(args.in[2].data),
-                             args.in[3].as<const float>(), static_cast<S*>(args.out[0].data), scratch);
+                             args.in[3].as<const float>(),
+                             shape.segmented ? args.in[4].as<const int32_t>() : nullptr,
+                             static_cast<S*>(args.out[0].data), scratch);
   };
   switch (args.in[1].type.dtype) {
     case DType::BF16: return run_task(static_cast<BFloat16*>(nullptr));
@@ -181,7 +199,7 @@ int64_t scratch_elems(const AttentionShape& shape) {
 }
 
 bool supports(const CallSignature& call) {
-  return call.in.size() == 4 && fast_attention_type(call.in[1], *call.attrs);
+  return call.attrs->integer_or("sums", 0) == 0 && fast_attention_type(call.in[1], *call.attrs);
 }
 
 size_t workspace(const CallSignature& call, int num_threads) {

@@ -5,10 +5,6 @@
 
 namespace tandem::cpu::attention {
 
-float AttentionShape::scale() const {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
-}
-
 AttentionShape attention_shape(const TensorType& qkv, const Attrs& attrs) {
   AttentionShape shape;
   shape.batch = qkv.shape[0];
@@ -17,6 +13,11 @@ AttentionShape attention_shape(const TensorType& qkv, const Attrs& attrs) {
   shape.kv_heads = attrs.integer("kv_heads");
   shape.head_dim = qkv.shape[2] / (shape.heads + 2 * shape.kv_heads);
   shape.causal = attrs.integer_or("causal", 0) != 0;
+  shape.window = std::min(shape.tokens, attrs.integer_or("window", shape.tokens));
+  shape.scale =
+      static_cast<float>(attrs.real_or("scale", 1.0 / std::sqrt(static_cast<double>(shape.head_dim))));
+  shape.softcap = static_cast<float>(attrs.real_or("softcap", 0));
+  shape.segmented = attrs.integer_or("segments", 0) != 0;
   return shape;
 }
 

@@ -28,9 +28,9 @@ double tolerance(DType dtype, double fp32) {
 
 KernelRun forward_run(const Case& c, double deviation = 1) {
   KernelRun run(Op::Attention, c.attrs());
-  run.random_in(c.dtype, c.qkv().shape, 1, deviation)
-      .out(c.dtype, c.out().shape)
-      .out(DType::F32, c.lse().shape);
+  run.random_in(c.dtype, c.qkv().shape, 1, deviation);
+  if (c.segmented) run.in(DType::I32, {c.batch, c.tokens}, c.segments());
+  run.out(c.dtype, c.out().shape).out(DType::F32, c.lse().shape);
   return run;
 }
 
@@ -42,7 +42,9 @@ KernelRun backward_run(const Case& c) {
   run.random_in(c.dtype, c.out().shape, 2)
       .random_in(c.dtype, c.qkv().shape, 1)
       .in(c.dtype, c.out().shape, forward.result(0));
-  run.in(DType::F32, c.lse().shape, forward.result(1)).out(c.dtype, c.qkv().shape);
+  run.in(DType::F32, c.lse().shape, forward.result(1));
+  if (c.segmented) run.in(DType::I32, {c.batch, c.tokens}, c.segments());
+  run.out(c.dtype, c.qkv().shape);
   return run;
 }
 
@@ -99,6 +101,45 @@ TEST(AttentionGrad, MatchesReferenceOverRaggedShapes) {
   }
 }
 
+// Windows below a tile, a tile, between blocks and beyond the sequence; caps, scales, segments take turns.
+std::vector<Case> masked_cases() {
+  std::vector<Case> cases;
+  const DType dtypes[] = {DType::F32, DType::BF16, DType::F32, DType::F16};
+  const int64_t head_dims[] = {40, 80, 96, 256, 16};
+  int64_t n = 0;
+  for (const int64_t tokens : {1, 5, 65, 130, 300}) {
+    for (const int64_t window : {0, 1, 3, 8, 17, 64, 100, 257}) {
+      const bool masked = window != 0;
+      cases.push_back({tokens < 64 ? 2 : 1, tokens, 2, n % 2 + 1, head_dims[n % 5], masked || n % 2 == 0,
+                       dtypes[n % 4], window, n % 3 == 0 ? 0.8 : 0, n % 4 == 1 ? 0.3 : 0, n % 5 < 2});
+      ++n;
+    }
+  }
+  for (const int64_t window : {30, 250, 600}) cases.push_back({1, 1100, 1, 1, 16, 1, DType::F32, window});
+  return cases;
+}
+
+TEST(Attention, MatchesReferenceWithWindowsCapsScalesAndSegments) {
+  for (const Case& c : masked_cases()) {
+    expect_forward_matches(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(AttentionGrad, MatchesReferenceWithWindowsCapsScalesAndSegments) {
+  for (const Case& c : masked_cases()) {
+    expect_backward_matches(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Attention, AWindowOfAllTokensGivesTheBitsOfNone) {
+  Case c{1, 300, 2, 1, 48, 1, DType::F32};
+  const auto none = forward_run(c).run(fast_kernels(), "cpu.attention").result_bytes(0);
+  c.window = 300;
+  EXPECT_EQ(forward_run(c).run(fast_kernels(), "cpu.attention").result_bytes(0), none);
+}
+
 TEST(Attention, MatchesReferenceOverSeveralChunksOfQueries) {
   expect_forward_matches({1, 1100, 1, 1, 16, 1, DType::F32});
   expect_forward_matches({1, 600, 2, 1, 16, 0, DType::F32});
@@ -148,6 +189,12 @@ TEST(Attention, MatchesReferenceOnEveryInstructionSet) {
     for (const int64_t causal : {0, 1}) {
       expect_forward_matches({1, 150, 2, 1, 40, causal, DType::F32});
       expect_backward_matches({1, 150, 2, 1, 40, causal, DType::BF16});
+      expect_forward_matches({1, 150, 2, 1, 40, causal, DType::F32, 0, 0.8, 0.2, true});
+      expect_backward_matches({1, 150, 2, 1, 40, causal, DType::BF16, 0, 0.8, 0.2, true});
+    }
+    for (const int64_t window : {3, 37}) {
+      expect_forward_matches({1, 150, 2, 1, 40, 1, DType::F32, window});
+      expect_backward_matches({1, 150, 2, 1, 40, 1, DType::F32, window});
     }
   }
   hwy::SetSupportedTargetsForTest(0);

@@ -2,7 +2,9 @@
 // the left factor is read by broadcasts and so may be transposed at no cost, the right one by rows.
 //
 // `reach` describes a block of scores under the causal mask: query i sees keys [0, reach + i]. Parts of a
-// tile beyond every query's reach are skipped; without a mask, reach is at least the block's width.
+// tile beyond every query's reach are skipped; without a mask, reach is at least the block's width. `start`
+// does so for a window: query i sees no keys before start + i, and parts of a tile before every query's are
+// skipped; without a window, start is so low that no query's is above 0.
 #if defined(TANDEM_KERNELS_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_KERNELS_CPU_ATTENTION_TILE_INL_H_
 #undef TANDEM_KERNELS_CPU_ATTENTION_TILE_INL_H_
@@ -66,19 +68,25 @@ HWY_INLINE void tile(int64_t depth, const float* HWY_RESTRICT a, int64_t lda, co
 struct ScoreBlock {
   int64_t queries;  // <= kQueryBlock
   int64_t keys;     // <= kKeyBlock
-  int64_t reach;    // query i sees min(keys, reach + i + 1) keys
+  int64_t reach;    // query i sees keys before min(keys, reach + i + 1) ..
+  int64_t start;    // .. from max(0, start + i) on
 
   HWY_INLINE int64_t seen(int64_t query) const { return std::min(keys, reach + query + 1); }
-  // Columns of scores kept for the tile of rows that starts at `row`: what its last query sees, rounded up.
+  HWY_INLINE int64_t begin(int64_t query) const { return std::max<int64_t>(0, start + query); }
+  // Columns of scores kept for the tile of rows that starts at `row`, from what its first query sees on ..
+  HWY_INLINE int64_t first_column(int64_t row) const { return begin(row) / kColumnStep * kColumnStep; }
+  // .. to what its last query sees, both in whole steps.
   HWY_INLINE int64_t columns(int64_t row) const { return round_up(seen(row + kTileRows - 1), kColumnStep); }
 };
 
 // scores[queries, keys] = rows[queries, depth] columns[depth, keys]
 inline HWY_NOINLINE HWY_ATTR void score_product(const ScoreBlock& block, int64_t depth, const float* rows,
                                                 int64_t ld_rows, const float* columns, float* scores) {
-  for (int64_t n = 0; n < block.keys; n += 2 * kLanes) {
+  for (int64_t n = block.begin(0) / (2 * kLanes) * (2 * kLanes); n < block.keys; n += 2 * kLanes) {
     const int64_t first = std::max<int64_t>(0, n - block.reach) / kTileRows * kTileRows;
-    for (int64_t m = first; m < block.queries; m += kTileRows) {
+    const int64_t end =
+        std::min(block.queries, n + 2 * kLanes - block.start);  // the next see later keys only
+    for (int64_t m = first; m < end; m += kTileRows) {
       float* dst = scores + m * kScoreStride + n;
       if (block.columns(m) - n > kLanes) {
         tile<2, false>(depth, rows + m * ld_rows, ld_rows, columns + n, kScoreStride, dst, kScoreStride,
@@ -96,12 +104,13 @@ inline HWY_NOINLINE HWY_ATTR void query_product(const ScoreBlock& block, int64_t
                                                 const float* rows, float* sum, int64_t ld, bool accumulate) {
   for (int64_t n = 0; n < width; n += 2 * kLanes) {
     for (int64_t m = 0; m < block.queries; m += kTileRows) {
-      const int64_t depth = block.seen(m + kTileRows - 1);
-      const float* left = scores + m * kScoreStride;
+      const int64_t begin = block.begin(m), depth = block.seen(m + kTileRows - 1) - begin;
+      const float* left = scores + m * kScoreStride + begin;
+      const float* right = rows + begin * ld + n;
       if (width - n > kLanes) {
-        tile<2, false>(depth, left, kScoreStride, rows + n, ld, sum + m * ld + n, ld, accumulate);
+        tile<2, false>(depth, left, kScoreStride, right, ld, sum + m * ld + n, ld, accumulate);
       } else {
-        tile<1, false>(depth, left, kScoreStride, rows + n, ld, sum + m * ld + n, ld, accumulate);
+        tile<1, false>(depth, left, kScoreStride, right, ld, sum + m * ld + n, ld, accumulate);
       }
     }
   }
@@ -111,15 +120,17 @@ inline HWY_NOINLINE HWY_ATTR void query_product(const ScoreBlock& block, int64_t
 inline HWY_NOINLINE HWY_ATTR void key_product(const ScoreBlock& block, int64_t width, const float* scores,
                                               const float* rows, float* sum, int64_t ld) {
   for (int64_t n = 0; n < width; n += 2 * kLanes) {
-    for (int64_t m = 0; m < block.keys; m += kTileRows) {
+    for (int64_t m = block.begin(0) / kTileRows * kTileRows; m < block.keys; m += kTileRows) {
       const int64_t first = std::max<int64_t>(0, m - block.reach);  // the first query that sees key m
       if (first >= block.queries) break;
+      // The last one that sees a key of this tile is m + kTileRows - 1 - start.
+      const int64_t count = std::min(block.queries, m + kTileRows - block.start) - first;
       const float* left = scores + first * kScoreStride + m;
       const float* right = rows + first * ld + n;
       if (width - n > kLanes) {
-        tile<2, true>(block.queries - first, left, kScoreStride, right, ld, sum + m * ld + n, ld, true);
+        tile<2, true>(count, left, kScoreStride, right, ld, sum + m * ld + n, ld, true);
       } else {
-        tile<1, true>(block.queries - first, left, kScoreStride, right, ld, sum + m * ld + n, ld, true);
+        tile<1, true>(count, left, kScoreStride, right, ld, sum + m * ld + n, ld, true);
       }
     }
   }

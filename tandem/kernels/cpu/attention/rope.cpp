@@ -1,10 +1,11 @@
-// Rotary positions, in place on packed qkv: element pair (i, i + head_dim / 2) of every query and key head is
-// turned by t * theta^(-2 i / head_dim), and back by the gradient. One table of cosines and sines serves all
+// Rotary positions, in place on packed qkv: element pair (i, i + dims / 2) of every query and key head is
+// turned by t times its frequency, and back by the gradient. One table of cosines and sines serves all
 // batches and heads; it is made in double, since t times a frequency needs more bits than fp32 has.
 #include <algorithm>
 #include <cmath>
 
 #include "tandem/base/error.h"
+#include "tandem/base/rope_frequencies.h"
 #include "tandem/kernels/cpu/attention/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,13 +19,13 @@ namespace tandem {
 namespace HWY_NAMESPACE {
 namespace rope {
 
-// One token: heads follow one another in `row`.
+// One token: heads of `head_dim` features, of which 2 * half turn, follow one another in `row`.
 template <typename S>
-HWY_ATTR void rotate_heads(S* row, int64_t num_heads, int64_t half, const float* cosines,
+HWY_ATTR void rotate_heads(S* row, int64_t num_heads, int64_t head_dim, int64_t half, const float* cosines,
                            const float* sines) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t head = 0; head < num_heads; ++head, row += 2 * half) {
+  for (int64_t head = 0; head < num_heads; ++head, row += head_dim) {
     S* first = row;
     S* second = row + half;
     int64_t i = 0;
@@ -47,14 +48,15 @@ HWY_ATTR void rotate_heads(S* row, int64_t num_heads, int64_t half, const float*
 
 }  // namespace rope
 
-void rope_token(void* qkv, DType dtype, int64_t offset, int64_t num_heads, int64_t half, const float* cosines,
-                const float* sines) {
-  switch (dtype) {
-    case DType::BF16:
-      return rope::rotate_heads(static_cast<BFloat16*>(qkv) + offset, num_heads, half, cosines, sines);
-    case DType::F16:
-      return rope::rotate_heads(static_cast<Half*>(qkv) + offset, num_heads, half, cosines, sines);
-    default: return rope::rotate_heads(static_cast<float*>(qkv) + offset, num_heads, half, cosines, sines);
+void rope_token(const TensorArg& qkv, int64_t offset, int64_t num_heads, int64_t head_dim, int64_t half,
+                const float* cosines, const float* sines) {
+  const auto rotate = [&]<typename S>(S* data) {
+    rope::rotate_heads(data + offset, num_heads, head_dim, half, cosines, sines);
+  };
+  switch (qkv.type.dtype) {
+    case DType::BF16: return rotate(qkv.as<BFloat16>());
+    case DType::F16: return rotate(qkv.as<Half>());
+    default: return rotate(qkv.as<float>());
   }
 }
 
@@ -74,7 +76,7 @@ bool supports(const CallSignature& call) {
   return attention_shape(call.in[0], *call.attrs).head_dim % 2 == 0;
 }
 
-// The table: rows of cosines, then of sines, [tokens, head_dim / 2] each.
+// The table: rows of cosines, then of sines, [tokens, dims / 2] each.
 size_t workspace(const CallSignature& call, int) {
   const AttentionShape shape = attention_shape(call.in[0], *call.attrs);
   return static_cast<size_t>(shape.tokens * shape.head_dim) * sizeof(float);
@@ -84,17 +86,18 @@ size_t workspace(const CallSignature& call, int) {
 // time, in double, where so few steps lose nothing that fp32 could show.
 constexpr int64_t kPositions = 16;
 
-void fill_table(int64_t begin, int64_t end, int64_t half, double theta, double direction, float* cosines,
+void fill_table(int64_t begin, int64_t end, const RopeFrequencies& turns, double direction, float* cosines,
                 float* sines) {
+  const auto half = static_cast<int64_t>(turns.values.size());
   for (int64_t i = 0; i < half; ++i) {
-    const double frequency = direction * std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+    const double frequency = direction * turns.values[static_cast<size_t>(i)];
     const double step_cos = std::cos(frequency);
     const double step_sin = std::sin(frequency);
     double c = std::cos(static_cast<double>(begin) * frequency);
     double s = std::sin(static_cast<double>(begin) * frequency);
     for (int64_t position = begin; position < end; ++position) {
-      cosines[position * half + i] = static_cast<float>(c);
-      sines[position * half + i] = static_cast<float>(s);
+      cosines[position * half + i] = static_cast<float>(turns.factor * c);
+      sines[position * half + i] = static_cast<float>(turns.factor * s);
       const double next = c * step_cos - s * step_sin;
       s = s * step_cos + c * step_sin;
       c = next;
@@ -107,8 +110,9 @@ void rotate(const KernelArgs& args, Stream& stream, double direction) {
   const TensorArg& qkv = args.out[0];
   TANDEM_CHECK(args.in[0].data == qkv.data, "rope works in place");
   const AttentionShape shape = attention_shape(qkv.type, args.attrs);
-  const int64_t half = shape.head_dim / 2;
-  const double theta = args.attrs.real("theta");
+  const int64_t dims = args.attrs.integer_or("dims", shape.head_dim), half = dims / 2;
+  const RopeFrequencies turns =
+      rope_frequencies(args.attrs.real("theta"), dims, args.attrs.text_or("scaling", "none"), shape.tokens);
   TANDEM_CHECK(args.workspace.size() >= static_cast<size_t>(shape.tokens * shape.head_dim) * sizeof(float));
   float* cosines = reinterpret_cast<float*>(args.workspace.data());
   float* sines = cosines + shape.tokens * half;
@@ -116,11 +120,11 @@ void rotate(const KernelArgs& args, Stream& stream, double direction) {
   stream.pool().parallel_for((shape.tokens + kPositions - 1) / kPositions, [&](int64_t task, int) {
     const int64_t begin = task * kPositions;
     const int64_t end = std::min(shape.tokens, begin + kPositions);
-    fill_table(begin, end, half, theta, direction, cosines, sines);
+    fill_table(begin, end, turns, direction, cosines, sines);
     for (int64_t batch = 0; batch < shape.batch; ++batch) {
       for (int64_t position = begin; position < end; ++position) {
         const int64_t offset = (batch * shape.tokens + position) * shape.qkv_stride();
-        rotate_token(qkv.data, qkv.type.dtype, offset, shape.heads + shape.kv_heads, half,
+        rotate_token(qkv, offset, shape.heads + shape.kv_heads, shape.head_dim, half,
                      cosines + position * half, sines + position * half);
       }
     }

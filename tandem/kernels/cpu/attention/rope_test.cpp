@@ -23,15 +23,28 @@ double tolerance(DType dtype) {
 struct Case {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   double theta;
-  Attrs attrs() const { return {{"heads", heads}, {"kv_heads", kv_heads}, {"theta", theta}}; }
+  int64_t dims = 0;
+  std::string scaling = "none";
+  Attrs attrs() const {
+    Attrs attrs{{"heads", heads}, {"kv_heads", kv_heads}, {"theta", theta}};
+    if (dims != 0) attrs.set("dims", dims);
+    if (scaling != "none") attrs.set("scaling", scaling);
+    return attrs;
+  }
   Shape qkv() const { return {batch, tokens, (heads + 2 * kv_heads) * head_dim}; }
 };
 
-const Case kCases[] = {{2, 1, 1, 1, 2, 10000.0},
-                       {1, 5, 3, 1, 20, 10000.0},
-                       {2, 67, 4, 2, 64, 10000.0},
-                       {1, 33, 2, 2, 80, 500000.0},
-                       {1, 2100, 1, 1, 16, 10000.0}};
+const Case kCases[] = {
+    {2, 1, 1, 1, 2, 10000.0},
+    {1, 5, 3, 1, 20, 10000.0},
+    {2, 67, 4, 2, 64, 10000.0},
+    {1, 33, 2, 2, 80, 500000.0},
+    {1, 2100, 1, 1, 16, 10000.0},
+    {2, 67, 4, 2, 64, 10000.0, 24},
+    {1, 33, 3, 1, 20, 500.0, 6, "linear:factor=3"},
+    {1, 67, 2, 1, 40, 10000.0, 0, "yarn:factor=4,original_max_position_embeddings=32"},
+    {1, 67, 2, 1, 20, 10000.0, 4,
+     "longrope:short_factor=1 2,long_factor=2 3,original_max_position_embeddings=32,factor=2"}};
 
 TEST(Rope, MatchesReferenceOverRaggedShapes) {
   for (const Case& c : kCases) {

@@ -1,5 +1,6 @@
 // The vocabulary projection and its loss, `chunk` rows at a time: no more than chunk x vocab logits ever
-// exist, and each chunk's turn into their own gradient before the next chunk is projected.
+// exist, and each chunk's turn into their own gradient before the next chunk is projected. Scaled and capped
+// logits go through the kernels of the single ops; what a cap was given is kept beside them for its gradient.
 #include <algorithm>
 
 #include "tandem/base/error.h"
@@ -13,10 +14,19 @@ namespace {
 struct Projection {
   DType dtype;
   int64_t rows, dim, vocab, chunk;
+  double scale, cap;  // 1 and 0: none
+
+  int64_t logits_bytes() const { return std::min(chunk, rows) * vocab * dtype_bytes(dtype); }
 };
 
 Projection projection(const TensorType& x, const TensorType& w, const Attrs& attrs) {
-  const Projection p{x.dtype, x.shape.rows(), x.shape.last(), w.shape.rows(), attrs.integer("chunk")};
+  const Projection p{x.dtype,
+                     x.shape.rows(),
+                     x.shape.last(),
+                     w.shape.rows(),
+                     attrs.integer("chunk"),
+                     attrs.real_or("scale", 1),
+                     attrs.real_or("softcap", 0)};
   TANDEM_CHECK(p.chunk > 0 && w.shape.last() == p.dim, "{} by {} in chunks of {}", to_string(x.shape),
                to_string(w.shape), p.chunk);
   return p;
@@ -24,14 +34,16 @@ Projection projection(const TensorType& x, const TensorType& w, const Attrs& att
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Scratch: the tasks' loss sums, the logits of a chunk, and what the matrix products need.
+// Scratch: the tasks' loss sums, the logits of a chunk, again before they are capped, and what the matrix
+// products need.
 struct Scratch {
-  int64_t logits_at, gemm_at;
+  int64_t logits_at, uncapped_at, gemm_at;
 
   explicit Scratch(const Projection& p)
       : logits_at(aligned(num_loss_partials(std::min(p.chunk, p.rows), p.vocab) *
                           static_cast<int64_t>(sizeof(LossSums)))),
-        gemm_at(logits_at + aligned(std::min(p.chunk, p.rows) * p.vocab * dtype_bytes(p.dtype))) {}
+        uncapped_at(p.cap == 0 ? logits_at : logits_at + aligned(p.logits_bytes())),
+        gemm_at(uncapped_at + aligned(p.logits_bytes())) {}
 };
 
 size_t gemm_bytes(const Projection& p, int64_t rows, bool grad, int num_threads) {
@@ -67,9 +79,21 @@ bool supports_grad(const CallSignature& call) {
          call.out[0].dtype == call.in[0].dtype && call.out[1].dtype == DType::F64;
 }
 
+TensorArg tensor_of(const LogitRows& rows) {
+  return {rows.logits, {rows.dtype, Shape({rows.rows, rows.vocab})}};
+}
+
+// From the gradient of a chunk's logits to that of the product, in place.
+void turn_back(const LogitRows& logits, const Projection& p, std::byte* workspace, Stream& stream) {
+  const TensorArg gradient = tensor_of(logits);
+  const TensorArg uncapped{workspace + Scratch(p).uncapped_at, gradient.type};
+  if (p.cap != 0) cap_values_grad(gradient, uncapped, p.cap, gradient, stream);
+  if (p.scale != 1) scale_values(gradient, p.scale, gradient, stream);
+}
+
 // Calls fn(chunk's logits, address of its first row of x, first row) after projecting each chunk.
 template <typename Fn>
-LossSums for_each_chunk(const KernelArgs& args, const Projection& p, ThreadPool& pool, const Fn& fn) {
+LossSums for_each_chunk(const KernelArgs& args, const Projection& p, Stream& stream, const Fn& fn) {
   const TensorArg &x = args.in[0], &w = args.in[1];
   const auto* targets = args.in[2].as<const int32_t>();
   check_targets(targets, p.rows, p.vocab);
@@ -87,10 +111,14 @@ LossSums for_each_chunk(const KernelArgs& args, const Projection& p, ThreadPool&
           .k = p.dim,
           .a = x_rows,
           .b = {w.data, p.dtype, 1, p.dim},
-          .c = logits.logits,
+          .c = args.workspace.data() + scratch.uncapped_at,
           .c_dtype = p.dtype,
           .ldc = p.vocab},
-         args.workspace.subspan(static_cast<size_t>(scratch.gemm_at)), pool);
+         args.workspace.subspan(static_cast<size_t>(scratch.gemm_at)), stream.pool());
+    const TensorArg capped = tensor_of(logits);
+    const TensorArg uncapped{args.workspace.data() + scratch.uncapped_at, capped.type};
+    if (p.scale != 1) scale_values(uncapped, p.scale, uncapped, stream);
+    if (p.cap != 0) cap_values(uncapped, p.cap, capped, stream);
     const LossSums sums = fn(logits, x_rows, begin);
     total.nll += sums.nll;
     total.correct += sums.correct;
@@ -101,7 +129,7 @@ LossSums for_each_chunk(const KernelArgs& args, const Projection& p, ThreadPool&
 void run(const KernelArgs& args, Stream& stream) {
   const Projection p = projection(args.in[0].type, args.in[1].type, args.attrs);
   auto* partials = reinterpret_cast<LossSums*>(args.workspace.data());
-  store_loss(for_each_chunk(args, p, stream.pool(),
+  store_loss(for_each_chunk(args, p, stream,
                             [&](const LogitRows& logits, const MatrixView&, int64_t) {
                               return cross_entropy_rows(logits, partials, stream.pool());
                             }),
@@ -114,9 +142,10 @@ void run_grad(const KernelArgs& args, Stream& stream) {
   const float scale = args.in[3].as<float>()[0];
   auto* partials = reinterpret_cast<LossSums*>(args.workspace.data());
   const auto gemm_scratch = args.workspace.subspan(static_cast<size_t>(Scratch(p).gemm_at));
-  const LossSums total = for_each_chunk(
-      args, p, stream.pool(), [&](const LogitRows& logits, const MatrixView& x, int64_t begin) {
+  const LossSums total =
+      for_each_chunk(args, p, stream, [&](const LogitRows& logits, const MatrixView& x, int64_t begin) {
         const LossSums sums = cross_entropy_rows_grad(logits, scale, partials, stream.pool());
+        turn_back(logits, p, args.workspace.data(), stream);
         gemm({.m = logits.rows,
               .n = p.dim,
               .k = p.vocab,

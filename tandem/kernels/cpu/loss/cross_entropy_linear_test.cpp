@@ -9,8 +9,10 @@ namespace {
 struct Case {
   DType dtype;
   int64_t rows, dim, vocab, chunk;
+  double scale = 1, cap = 0;
   std::string name() const {
-    return fmt::format("{} rows {} dim {} vocab {} chunk {}", dtype_name(dtype), rows, dim, vocab, chunk);
+    return fmt::format("{} rows {} dim {} vocab {} chunk {} scale {} cap {}", dtype_name(dtype), rows, dim,
+                       vocab, chunk, scale, cap);
   }
 };
 
@@ -19,7 +21,10 @@ KernelRun loss(const Case& c, Op op) {
   for (int64_t row = 0; row < c.rows; ++row) {
     targets.push_back(row % 4 == 2 ? -1 : static_cast<double>(row * 31 % c.vocab));
   }
-  KernelRun run(op, {{"chunk", c.chunk}});
+  Attrs attrs{{"chunk", c.chunk}};
+  if (c.scale != 1) attrs.set("scale", c.scale);
+  if (c.cap != 0) attrs.set("softcap", c.cap);
+  KernelRun run(op, attrs);
   run.random_in(c.dtype, {c.rows, c.dim}, 1).random_in(c.dtype, {c.vocab, c.dim}, 2, 0.3);
   run.in(DType::I32, {c.rows}, targets);
   if (op == Op::LinearCrossEntropyGrad) {
@@ -37,6 +42,9 @@ std::vector<Case> cases() {
     cases.push_back({dtype, 7, 5, 11, 3});
     cases.push_back({dtype, 33, 64, 129, 16});
     cases.push_back({dtype, 20, 48, 2053, 64});
+    cases.push_back({dtype, 33, 64, 129, 16, 0.4, 0});
+    cases.push_back({dtype, 33, 64, 129, 16, 1, 1.5});
+    cases.push_back({dtype, 33, 64, 129, 64, 0.7, 1.5});
   }
   return cases;
 }

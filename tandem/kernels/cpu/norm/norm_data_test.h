@@ -83,6 +83,12 @@ inline Call with_again(Call call, const NormData& data) {
   return call;
 }
 
+// The same call of an RMS norm or its gradient, times 1 + gamma.
+inline Call with_plus_one(Call call) {
+  call.attrs.set("plus_one", int64_t{1});
+  return call;
+}
+
 // A row of one element has no spread: rstd is 1 / sqrt(eps), which magnifies every rounding.
 inline double slack_of(const NormData& data) {
   const double ulp = is_half(data.storage) ? relative_tolerance(data.storage) : 0;

@@ -26,13 +26,18 @@ struct RowStats {
   float rstd;
 };
 
-// A parameter vector in fp32: converted into scratch once a call, where it is not fp32 already.
-inline const float* params_as_float(const float* params, int64_t, float*) { return params; }
+// A parameter vector in fp32, plus one where that is asked for: made in scratch once a call, where it is not
+// as it should be already.
 template <typename S>
-const float* params_as_float(const S* params, int64_t width, float* scratch) {
+const float* params_as_float(const S* params, int64_t width, float* scratch, bool plus_one = false) {
+  if constexpr (std::is_same_v<S, float>) {
+    if (!plus_one) return params;
+  }
   const FloatTag d;
+  const FloatVec plus = hn::Set(d, plus_one ? 1.0f : 0.0f);
   for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
-    store_float(d, load_float(d, params + i, part), scratch + i, part);
+    const FloatVec value = load_float(d, params + i, part);
+    store_float(d, plus_one ? hn::Add(value, plus) : value, scratch + i, part);
   });
   return scratch;
 }
@@ -109,7 +114,8 @@ void run_norm(const KernelArgs& args, Stream& stream) {
   const float eps = static_cast<float>(args.attrs.real("eps"));
   cpu::NormScratch scratch(args.workspace, width);
   cpu::with_storage(y.type.dtype, [&]<typename S>(S) {
-    const float* gamma = params_as_float(args.in[kGamma].as<S>(), width, scratch.gamma);
+    const float* gamma =
+        params_as_float(args.in[kGamma].as<S>(), width, scratch.gamma, cpu::adds_one(args.attrs));
     const float* beta =
         kLayer ? params_as_float(args.in[kGamma + kLayer].as<S>(), width, scratch.beta) : nullptr;
     float* mean = kLayer ? args.out[kY + 1].as<float>() : nullptr;

@@ -54,14 +54,16 @@ bool supports_norm_grad(const CallSignature& call) {
 }
 
 size_t norm_workspace(const CallSignature& call, int num_threads) {
-  return is_half(call.in[0].dtype) ? NormScratch::bytes(call.in[0].shape.last(), num_threads) : 0;
+  return is_half(call.in[0].dtype) || adds_one(*call.attrs)
+             ? NormScratch::bytes(call.in[0].shape.last(), num_threads)
+             : 0;
 }
 
 template <NormKind kKind>
 size_t norm_grad_workspace(const CallSignature& call, int) {
   const Shape& shape = call.in[0].shape;
   const int64_t num_sums = 1 + static_cast<int64_t>(layer_only(kKind));
-  const int64_t num_params = is_half(call.in[0].dtype) ? 1 : 0;  // gamma in fp32
+  const int64_t num_params = is_half(call.in[0].dtype) || adds_one(*call.attrs) ? 1 : 0;  // gamma in fp32
   return static_cast<size_t>((RowChunks(shape.rows()).count * num_sums + num_params) * shape.last()) *
          sizeof(float);
 }
@@ -78,6 +80,7 @@ template size_t norm_grad_workspace<NormKind::Rms>(const CallSignature&, int);
 void add_norm_kernels(KernelRegistry& registry) {
   add_layer_norm_kernels(registry);
   add_rms_norm_kernels(registry);
+  add_qk_norm_kernels(registry);
   add_bias_grad_kernels(registry);
 }
 

@@ -7,7 +7,10 @@ namespace tandem::cpu {
 
 enum class NormKind { Layer, Rms };
 
-// fp32 copies that a forward norm of 16-bit tensors works on: gamma, beta, and a row for each worker.
+inline bool adds_one(const Attrs& attrs) { return attrs.integer_or("plus_one", 0) != 0; }
+
+// fp32 copies that a forward norm of 16-bit tensors, or one that adds one to gamma, works on: gamma, beta,
+// and a row for each worker.
 struct NormScratch {
   NormScratch(std::span<std::byte> workspace, int64_t width)
       : gamma(reinterpret_cast<float*>(workspace.data())), beta(gamma + width), stride(width) {}
@@ -23,6 +26,7 @@ struct NormScratch {
 
 void add_layer_norm_kernels(KernelRegistry& registry);  // LayerNorm, AddLayerNorm, LayerNormGrad
 void add_rms_norm_kernels(KernelRegistry& registry);    // RmsNorm, AddRmsNorm, RmsNormGrad
+void add_qk_norm_kernels(KernelRegistry& registry);     // QkNorm, QkNormGrad
 
 template <NormKind kKind>
 bool supports_norm(const CallSignature& call);

@@ -121,7 +121,7 @@ void run_norm_grad(const KernelArgs& args, Stream& stream) {
   float* partials = reinterpret_cast<float*>(args.workspace.data());  // [chunk][dgamma, dbeta][width]
   float* gamma_scratch = partials + chunks.count * stride;
   cpu::with_storage(dy.type.dtype, [&]<typename S>(S) {
-    const float* gamma = params_as_float(args.in[2].as<S>(), width, gamma_scratch);
+    const float* gamma = params_as_float(args.in[2].as<S>(), width, gamma_scratch, cpu::adds_one(args.attrs));
     stream.pool().parallel_for(chunks.count, [&](int64_t chunk, int) {
       float* sums = partials + chunk * stride;
       std::fill_n(sums, stride, 0.0f);

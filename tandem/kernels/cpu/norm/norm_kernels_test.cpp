@@ -11,6 +11,8 @@ TEST(Norms, MatchReferenceOverRaggedShapes) {
     expect_matches_reference(data.add_layer_norm(), slack);
     expect_matches_reference(data.rms_norm(data.a), slack);
     expect_matches_reference(data.add_rms_norm(), slack);
+    expect_matches_reference(with_plus_one(data.rms_norm(data.a)), 2 * slack);
+    expect_matches_reference(with_plus_one(data.add_rms_norm()), 2 * slack);
   });
 }
 
@@ -20,6 +22,7 @@ TEST(NormGrads, MatchReferenceOverRaggedShapes) {
     for (const bool with_dres : {false, true}) {
       expect_matches_reference(data.layer_norm_grad(with_dres), 2 * slack_of(data));
       expect_matches_reference(data.rms_norm_grad(with_dres), 2 * slack_of(data));
+      expect_matches_reference(with_plus_one(data.rms_norm_grad(with_dres)), 3 * slack_of(data));
     }
   });
 }

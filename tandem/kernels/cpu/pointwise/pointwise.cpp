@@ -2,8 +2,8 @@
 // either input's bytes.
 #include "tandem/kernels/cpu/pointwise/pointwise.h"
 
+#include "tandem/kernels/cpu/pointwise/gated.h"
 #include "tandem/kernels/cpu/pointwise/pointwise_shape.h"
-#include "tandem/kernels/cpu/pointwise/swiglu.h"
 #include "tandem/kernels/cpu/register.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -165,6 +165,18 @@ void cast(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_cas
 
 }  // namespace
 
+void scale_values(const TensorArg& x, double factor, const TensorArg& y, Stream& stream) {
+  scale({{&x, 1}, {&y, 1}, {{"factor", factor}}, {}}, stream);
+}
+void cap_values(const TensorArg& x, double cap, const TensorArg& y, Stream& stream) {
+  softcap({{&x, 1}, {&y, 1}, {{"cap", cap}}, {}}, stream);
+}
+void cap_values_grad(const TensorArg& dy, const TensorArg& x, double cap, const TensorArg& dx,
+                     Stream& stream) {
+  const TensorArg in[] = {dy, x};
+  softcap_grad({in, {&dx, 1}, {{"cap", cap}}, {}}, stream);
+}
+
 void add_pointwise_kernels(KernelRegistry& registry) {
   registry.add({"cpu.add", Op::Add, supports_binary, nullptr, add});
   registry.add({"cpu.scale", Op::Scale, supports_unary, nullptr, scale});
@@ -175,7 +187,7 @@ void add_pointwise_kernels(KernelRegistry& registry) {
   registry.add({"cpu.softcap", Op::Softcap, supports_unary, nullptr, softcap});
   registry.add({"cpu.softcap_grad", Op::SoftcapGrad, supports_binary, nullptr, softcap_grad});
   registry.add({"cpu.cast", Op::Cast, supports_cast, nullptr, cast});
-  add_swiglu_kernels(registry);
+  add_gated_kernels(registry);
   add_shape_kernels(registry);
 }
 

@@ -39,4 +39,10 @@ void for_row_groups(ThreadPool& pool, int64_t rows, int64_t width, const Fn& fn)
   for_pieces(pool, rows, std::max<int64_t>(1, kElemsPerTask / std::max<int64_t>(1, width)), fn);
 }
 
+// The fast kernels of scale, softcap and its gradient, for kernels that do these in between. In place too.
+void scale_values(const TensorArg& x, double factor, const TensorArg& y, Stream& stream);
+void cap_values(const TensorArg& x, double cap, const TensorArg& y, Stream& stream);
+void cap_values_grad(const TensorArg& dy, const TensorArg& x, double cap, const TensorArg& dx,
+                     Stream& stream);
+
 }  // namespace tandem::cpu

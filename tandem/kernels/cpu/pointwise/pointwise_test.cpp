@@ -105,29 +105,35 @@ TEST(Cast, MatchesReferenceBetweenAllStorageTypes) {
   }
 }
 
-TEST(Swiglu, MatchesReferenceOverRaggedShapes) {
+constexpr std::pair<Op, Op> kGated[] = {{Op::Swiglu, Op::SwigluGrad}, {Op::Geglu, Op::GegluGrad}};
+
+TEST(Gated, MatchReferenceOverRaggedShapes) {
   for_ragged_shapes([](DType storage, int64_t rows, int64_t width) {
     const HostTensor gate_up = random_tensor(storage, {rows, 2 * width}, 1, 3);
     const HostTensor dy = random_tensor(storage, {rows, width}, 2);
-    expect_matches_reference({Op::Swiglu, {gate_up}, {dy.type}, {-1}, {}});
-    expect_matches_reference({Op::SwigluGrad, {dy, gate_up}, {gate_up.type}, {-1}, {}}, 1e-5);
+    for (const auto& [op, gradient] : kGated) {
+      expect_matches_reference({op, {gate_up}, {dy.type}, {-1}, {}});
+      expect_matches_reference({gradient, {dy, gate_up}, {gate_up.type}, {-1}, {}}, 1e-5);
+    }
   });
 }
 
-TEST(Swiglu, ItsGradientGivesTheForwardsBitsAgain) {
+TEST(Gated, TheirGradientsGiveTheForwardsBitsAgain) {
   for (const DType storage : kStorage) {
     const HostTensor gate_up = random_tensor(storage, {33, 2 * 31}, 1, 3);
     const HostTensor dy = random_tensor(storage, {33, 31}, 2);
-    const Call forward{Op::Swiglu, {gate_up}, {dy.type}, {-1}, {}};
-    const Call plain{Op::SwigluGrad, {dy, gate_up}, {gate_up.type}, {-1}, {}};
-    for (const bool in_place : {false, true}) {
-      const std::vector<int> shares = in_place ? std::vector<int>{1, 0} : std::vector<int>{-1, -1};
-      const Call again{Op::SwigluGrad, {dy, gate_up}, {gate_up.type, dy.type}, shares, {{"again", 1}}};
-      EXPECT_EQ(run_fast(again)[1], run_fast(forward)[0]);
-      EXPECT_EQ(run_fast(again)[0], run_fast(plain)[0]);
-      const auto reference = run(reference_kernel(Op::SwigluGrad), again, pool_of(1));
-      EXPECT_EQ(reference[1], run(reference_kernel(Op::Swiglu), forward, pool_of(1))[0]);
-      EXPECT_EQ(reference[0], run(reference_kernel(Op::SwigluGrad), plain, pool_of(1))[0]);
+    for (const auto& [op, gradient] : kGated) {
+      const Call forward{op, {gate_up}, {dy.type}, {-1}, {}};
+      const Call plain{gradient, {dy, gate_up}, {gate_up.type}, {-1}, {}};
+      for (const bool in_place : {false, true}) {
+        const std::vector<int> shares = in_place ? std::vector<int>{1, 0} : std::vector<int>{-1, -1};
+        const Call again{gradient, {dy, gate_up}, {gate_up.type, dy.type}, shares, {{"again", 1}}};
+        EXPECT_EQ(run_fast(again)[1], run_fast(forward)[0]);
+        EXPECT_EQ(run_fast(again)[0], run_fast(plain)[0]);
+        const auto reference = run(reference_kernel(gradient), again, pool_of(1));
+        EXPECT_EQ(reference[1], run(reference_kernel(op), forward, pool_of(1))[0]);
+        EXPECT_EQ(reference[0], run(reference_kernel(gradient), plain, pool_of(1))[0]);
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tandem/base/rope_frequencies.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 
 namespace tandem::cpu::ref {
@@ -35,18 +36,19 @@ struct Packed {
 void rotate(const KernelArgs& args, double direction) {
   const TensorArg& qkv = args.out[0];
   const Packed packed(qkv.type.shape, args.attrs);
-  const int64_t half = packed.head_dim / 2;
-  const double theta = args.attrs.real("theta");
+  const int64_t dims = args.attrs.integer_or("dims", packed.head_dim), half = dims / 2;
+  const RopeFrequencies turns =
+      rope_frequencies(args.attrs.real("theta"), dims, args.attrs.text_or("scaling", "none"), packed.time);
   for (int64_t row = 0; row < packed.batch * packed.time; ++row) {
     const int64_t t = row % packed.time;
     for (int64_t slot = 0; slot < packed.heads + packed.kv_heads; ++slot) {
       const int64_t base = packed.at(0, row, slot);
       for (int64_t i = 0; i < half; ++i) {
-        const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(packed.head_dim);
-        const double angle = direction * static_cast<double>(t) * std::pow(theta, exponent);
+        const double angle = direction * static_cast<double>(t) * turns.values[static_cast<size_t>(i)];
+        const double c = turns.factor * std::cos(angle), s = turns.factor * std::sin(angle);
         const double a = get(qkv, base + i), b = get(qkv, base + half + i);
-        set(qkv, base + i, a * std::cos(angle) - b * std::sin(angle));
-        set(qkv, base + half + i, b * std::cos(angle) + a * std::sin(angle));
+        set(qkv, base + i, a * c - b * s);
+        set(qkv, base + half + i, b * c + a * s);
       }
     }
   }
@@ -61,28 +63,58 @@ double dot(const TensorArg& x, int64_t x_base, const TensorArg& y, int64_t y_bas
   return sum;
 }
 
+// Who sees whom, and the scores of what is seen.
+struct Scores {
+  const Packed& packed;
+  bool causal;
+  int64_t window;
+  double scale, cap;
+  const TensorArg* segments = nullptr;
+
+  Scores(const Packed& of, const KernelArgs& args, size_t segments_at)
+      : packed(of),
+        causal(args.attrs.integer("causal") != 0),
+        window(args.attrs.integer_or("window", of.time)),
+        scale(args.attrs.real_or("scale", 1 / std::sqrt(static_cast<double>(of.head_dim)))),
+        cap(args.attrs.real_or("softcap", 0)) {
+    if (args.attrs.integer_or("segments", 0) != 0) segments = &args.in[segments_at];
+  }
+  bool sees(int64_t b, int64_t query, int64_t key) const {
+    if (causal && (key > query || key <= query - window)) return false;
+    return segments == nullptr ||
+           index(*segments, b * packed.time + query) == index(*segments, b * packed.time + key);
+  }
+  double score(double product) const {
+    return cap == 0 ? scale * product : cap * std::tanh(scale * product / cap);
+  }
+  double slope(double score) const {  // of a score by the product
+    return cap == 0 ? scale : scale * (1 - score * score / (cap * cap));
+  }
+};
+
 void run_attention(const KernelArgs& args, Stream&) {
   const TensorArg &qkv = args.in[0], &out = args.out[0], &lse = args.out[1];
   const Packed packed(qkv.type.shape, args.attrs);
-  const bool causal = args.attrs.integer("causal") != 0;
-  const double scale = 1 / std::sqrt(static_cast<double>(packed.head_dim));
+  const Scores of(packed, args, 1);
+  constexpr double kUnseen = -std::numeric_limits<double>::infinity();
   std::vector<double> scores(static_cast<size_t>(packed.time));
   for (int64_t b = 0; b < packed.batch; ++b) {
     for (int64_t head = 0; head < packed.heads; ++head) {
       for (int64_t t = 0; t < packed.time; ++t) {
-        const int64_t keys = causal ? t + 1 : packed.time;
-        double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-        for (int64_t s = 0; s < keys; ++s) {
-          const double score =
-              scale * dot(qkv, packed.query(b, t, head), qkv, packed.key(b, s, head), packed.head_dim);
-          scores[static_cast<size_t>(s)] = score;
+        double largest = kUnseen, sum = 0;
+        for (int64_t s = 0; s < packed.time; ++s) {
+          double& score = scores[static_cast<size_t>(s)];
+          score = kUnseen;
+          if (!of.sees(b, t, s)) continue;
+          score = of.score(dot(qkv, packed.query(b, t, head), qkv, packed.key(b, s, head), packed.head_dim));
           largest = std::max(largest, score);
         }
-        for (int64_t s = 0; s < keys; ++s) sum += std::exp(scores[static_cast<size_t>(s)] - largest);
+        for (double score : scores) sum += std::exp(score - largest);
         const double log_sum = largest + std::log(sum);
         for (int64_t i = 0; i < packed.head_dim; ++i) {
           double mixed = 0;
-          for (int64_t s = 0; s < keys; ++s) {
+          for (int64_t s = 0; s < packed.time; ++s) {
+            if (!of.sees(b, t, s)) continue;
             mixed +=
                 std::exp(scores[static_cast<size_t>(s)] - log_sum) * get(qkv, packed.value(b, s, head) + i);
           }
@@ -99,20 +131,19 @@ void run_attention_grad(const KernelArgs& args, Stream&) {
   const TensorArg &dout = args.in[0], &qkv = args.in[1], &out = args.in[2], &lse = args.in[3];
   const TensorArg& dqkv = args.out[0];
   const Packed packed(qkv.type.shape, args.attrs);
-  const bool causal = args.attrs.integer("causal") != 0;
-  const double scale = 1 / std::sqrt(static_cast<double>(packed.head_dim));
+  const Scores of(packed, args, 4);
   std::vector<double> sums(static_cast<size_t>(dqkv.elems()));
   for (int64_t b = 0; b < packed.batch; ++b) {
     for (int64_t head = 0; head < packed.heads; ++head) {
       for (int64_t t = 0; t < packed.time; ++t) {
         const int64_t o = packed.out(b, t, head), q = packed.query(b, t, head);
         const double d = dot(dout, o, out, o, packed.head_dim);
-        const int64_t keys = causal ? t + 1 : packed.time;
-        for (int64_t s = 0; s < keys; ++s) {
+        for (int64_t s = 0; s < packed.time; ++s) {
+          if (!of.sees(b, t, s)) continue;
           const int64_t k = packed.key(b, s, head), v = packed.value(b, s, head);
-          const double p =
-              std::exp(scale * dot(qkv, q, qkv, k, packed.head_dim) - get(lse, packed.lse(b, head, t)));
-          const double dscore = scale * p * (dot(dout, o, qkv, v, packed.head_dim) - d);
+          const double score = of.score(dot(qkv, q, qkv, k, packed.head_dim));
+          const double p = std::exp(score - get(lse, packed.lse(b, head, t)));
+          const double dscore = of.slope(score) * p * (dot(dout, o, qkv, v, packed.head_dim) - d);
           for (int64_t i = 0; i < packed.head_dim; ++i) {
             sums[static_cast<size_t>(q + i)] += dscore * get(qkv, k + i);
             sums[static_cast<size_t>(k + i)] += dscore * get(qkv, q + i);

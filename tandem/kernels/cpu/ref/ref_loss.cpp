@@ -59,23 +59,58 @@ void run_cross_entropy_grad(const KernelArgs& args, Stream&) {
   sums.store(args.out[1]);
 }
 
-// Row n of x times the transpose of w.
-void project_row(const TensorArg& x, const TensorArg& w, int64_t n, std::vector<double>& logits) {
-  const int64_t dim = x.type.shape.last();
-  for (size_t v = 0; v < logits.size(); ++v) {
-    logits[v] = 0;
-    for (int64_t i = 0; i < dim; ++i) {
-      logits[v] += get(x, n * dim + i) * get(w, static_cast<int64_t>(v) * dim + i);
+// What is done to the logits of a linear form: each step is rounded to the storage type, as a single op's
+// result is.
+class LogitSteps {
+ public:
+  LogitSteps(const KernelArgs& args)
+      : scale_(args.attrs.real_or("scale", 1)),
+        cap_(args.attrs.real_or("softcap", 0)),
+        scaled_(args.attrs.has("scale")),
+        type_(args.in[0].type.dtype) {}
+
+  // Row n of x times the transpose of w, and what follows.
+  void make(const TensorArg& x, const TensorArg& w, int64_t n, std::vector<double>& logits) {
+    const int64_t dim = x.type.shape.last();
+    before_cap_.clear();
+    for (size_t v = 0; v < logits.size(); ++v) {
+      double sum = 0;
+      for (int64_t i = 0; i < dim; ++i)
+        sum += get(x, n * dim + i) * get(w, static_cast<int64_t>(v) * dim + i);
+      if (scaled_) sum = scale_ * rounded(sum);
+      if (cap_ != 0) before_cap_.push_back(rounded(sum));
+      logits[v] = cap_ != 0 ? cap_ * std::tanh(before_cap_[v] / cap_) : sum;
     }
   }
-}
+  // From the gradient of the logits to that of the product.
+  void turn_back(std::vector<double>& gradient) const {
+    for (size_t v = 0; v < gradient.size(); ++v) {
+      if (cap_ != 0) gradient[v] *= 1 - std::pow(std::tanh(before_cap_[v] / cap_), 2);
+      gradient[v] *= scale_;
+    }
+  }
+
+ private:
+  double rounded(double value) const {
+    std::byte bytes[8];
+    const TensorArg one{bytes, {type_, {1}}};
+    set(one, 0, value);
+    return get(one, 0);
+  }
+
+  double scale_, cap_;
+  bool scaled_;
+  DType type_;
+  std::vector<double> before_cap_;
+};
 
 void run_linear_cross_entropy(const KernelArgs& args, Stream&) {
   const TensorArg &x = args.in[0], &w = args.in[1], &targets = args.in[2];
   std::vector<double> logits(static_cast<size_t>(w.type.shape.rows()));
   LossSums sums;
+  LogitSteps steps(args);
   for (int64_t n = 0; n < x.type.shape.rows(); ++n) {
-    project_row(x, w, n, logits);
+    steps.make(x, w, n, logits);
     softmax_row(logits, index(targets, n), 1, sums);
   }
   sums.store(args.out[0]);
@@ -89,9 +124,11 @@ void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
   std::vector<double> logits(static_cast<size_t>(w.type.shape.rows()));
   std::vector<double> dw(static_cast<size_t>(acc_dw.elems()));
   LossSums sums;
+  LogitSteps steps(args);
   for (int64_t n = 0; n < x.type.shape.rows(); ++n) {
-    project_row(x, w, n, logits);
+    steps.make(x, w, n, logits);
     softmax_row(logits, index(targets, n), get(scale, 0), sums);
+    steps.turn_back(logits);
     for (int64_t i = 0; i < dim; ++i) {
       double sum = 0;
       for (size_t v = 0; v < logits.size(); ++v) {

@@ -18,8 +18,17 @@ RowStats row_stats(const TensorArg& x, int64_t row, bool centred, double eps) {
   return {mean, 1 / std::sqrt(square / static_cast<double>(cols) + eps)};
 }
 
-double output(double x_hat, const TensorArg& gamma, const TensorArg& beta, int64_t i) {
-  return x_hat * get(gamma, i) + (beta.data != nullptr ? get(beta, i) : 0);
+// What multiplies element i: gamma, or with {plus_one} 1 + gamma.
+struct Gain {
+  const TensorArg& gamma;
+  double plus;
+
+  Gain(const TensorArg& of, const Attrs& attrs) : gamma(of), plus(attrs.integer_or("plus_one", 0) != 0) {}
+  double operator[](int64_t i) const { return plus + get(gamma, i); }
+};
+
+double output(double x_hat, const Gain& gain, const TensorArg& beta, int64_t i) {
+  return x_hat * gain[i] + (beta.data != nullptr ? get(beta, i) : 0);
 }
 
 // Arguments of any of the four forward ops; beta and mean have no data for RMSNorm.
@@ -27,7 +36,9 @@ struct Forward {
   TensorArg x, gamma, beta, y, mean, rstd;
 };
 
-void normalise(const Forward& f, double eps) {
+void normalise(const Forward& f, const Attrs& attrs) {
+  const double eps = attrs.real("eps");
+  const Gain gain(f.gamma, attrs);
   const int64_t rows = f.x.type.shape.rows(), cols = f.x.type.shape.last();
   const bool centred = f.beta.data != nullptr;
   for (int64_t row = 0; row < rows; ++row) {
@@ -37,7 +48,7 @@ void normalise(const Forward& f, double eps) {
     const double mean = centred ? get(f.mean, row) : 0, rstd = get(f.rstd, row);
     for (int64_t i = 0; i < cols; ++i) {
       const double x_hat = (get(f.x, row * cols + i) - mean) * rstd;
-      set(f.y, row * cols + i, output(x_hat, f.gamma, f.beta, i));
+      set(f.y, row * cols + i, output(x_hat, gain, f.beta, i));
     }
   }
 }
@@ -48,23 +59,21 @@ void add_residual(const KernelArgs& args) {
 }
 
 void run_layer_norm(const KernelArgs& args, Stream&) {
-  normalise({args.in[0], args.in[1], args.in[2], args.out[0], args.out[1], args.out[2]},
-            args.attrs.real("eps"));
+  normalise({args.in[0], args.in[1], args.in[2], args.out[0], args.out[1], args.out[2]}, args.attrs);
 }
 
 void run_add_layer_norm(const KernelArgs& args, Stream&) {
   add_residual(args);
-  normalise({args.out[0], args.in[2], args.in[3], args.out[1], args.out[2], args.out[3]},
-            args.attrs.real("eps"));
+  normalise({args.out[0], args.in[2], args.in[3], args.out[1], args.out[2], args.out[3]}, args.attrs);
 }
 
 void run_rms_norm(const KernelArgs& args, Stream&) {
-  normalise({args.in[0], args.in[1], {}, args.out[0], {}, args.out[1]}, args.attrs.real("eps"));
+  normalise({args.in[0], args.in[1], {}, args.out[0], {}, args.out[1]}, args.attrs);
 }
 
 void run_add_rms_norm(const KernelArgs& args, Stream&) {
   add_residual(args);
-  normalise({args.out[0], args.in[2], {}, args.out[1], {}, args.out[2]}, args.attrs.real("eps"));
+  normalise({args.out[0], args.in[2], {}, args.out[1], {}, args.out[2]}, args.attrs);
 }
 
 // dbeta and mean have no data for RMSNorm, dres has none where no residual gradient is added.
@@ -74,9 +83,10 @@ struct Backward {
   TensorArg beta, y;  // none without {again}; no beta for RMSNorm
 };
 
-// With g = dy * gamma: dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)), without mean(g) for RMSNorm.
+// With g = dy * gain: dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)), without mean(g) for RMSNorm.
 // dx may share dy's bytes, so a row is read whole before it is written.
-void normalise_grad(const Backward& b) {
+void normalise_grad(const Backward& b, const Attrs& attrs) {
+  const Gain gain(b.gamma, attrs);
   const int64_t rows = b.x.type.shape.rows(), cols = b.x.type.shape.last();
   const bool centred = b.dbeta.data != nullptr;
   const double count = static_cast<double>(cols);
@@ -88,7 +98,7 @@ void normalise_grad(const Backward& b) {
       const auto c = static_cast<size_t>(i);
       const double dy = get(b.dy, row * cols + i);
       x_hat[c] = (get(b.x, row * cols + i) - mean) * rstd;
-      g[c] = dy * get(b.gamma, i);
+      g[c] = dy * gain[i];
       dgamma[c] += dy * x_hat[c];
       dbeta[c] += dy;
       mean_g += centred ? g[c] / count : 0;
@@ -98,7 +108,7 @@ void normalise_grad(const Backward& b) {
       const auto c = static_cast<size_t>(i);
       const double residual = b.dres.data != nullptr ? get(b.dres, row * cols + i) : 0;
       set(b.dx, row * cols + i, rstd * (g[c] - mean_g - x_hat[c] * mean_gx) + residual);
-      if (b.y.data != nullptr) set(b.y, row * cols + i, output(x_hat[c], b.gamma, b.beta, i));
+      if (b.y.data != nullptr) set(b.y, row * cols + i, output(x_hat[c], gain, b.beta, i));
     }
   }
   for (int64_t i = 0; i < cols; ++i) {
@@ -130,7 +140,7 @@ void run_layer_norm_grad(const KernelArgs& args, Stream&) {
   Backward b{args.in[0],  args.in[1],  args.in[2],  args.in[3], args.in[4], {},
              args.out[0], args.out[1], args.out[2], {},         {},         {}};
   add_optional(b, args, 7);
-  normalise_grad(b);
+  normalise_grad(b, args.attrs);
 }
 
 void run_rms_norm_grad(const KernelArgs& args, Stream&) {
@@ -138,7 +148,7 @@ void run_rms_norm_grad(const KernelArgs& args, Stream&) {
   Backward b{args.in[0],  args.in[1],  args.in[2], {}, args.in[3], {},
              args.out[0], args.out[1], {},         {}, {},         {}};
   add_optional(b, args, 5);
-  normalise_grad(b);
+  normalise_grad(b, args.attrs);
 }
 
 }  // namespace

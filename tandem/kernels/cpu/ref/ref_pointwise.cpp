@@ -51,27 +51,37 @@ void run_softcap_grad(const KernelArgs& args, Stream&) {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-void run_swiglu(const KernelArgs& args, Stream&) {
+struct Silu {
+  static double value(double x) { return x * sigmoid(x); }
+  static double slope(double x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }
+};
+struct Gelu {
+  static double value(double x) { return gelu(x); }
+  static double slope(double x) { return gelu_slope(x); }
+};
+
+template <typename Activation>
+void run_gated(const KernelArgs& args, Stream&) {
   const TensorArg &gate_up = args.in[0], &y = args.out[0];
   const int64_t cols = y.type.shape.last();
   for (int64_t i = 0; i < y.elems(); ++i) {
     const int64_t at = i / cols * 2 * cols + i % cols;
-    const double gate = get(gate_up, at), up = get(gate_up, at + cols);
-    set(y, i, gate * sigmoid(gate) * up);
+    set(y, i, Activation::value(get(gate_up, at)) * get(gate_up, at + cols));
   }
 }
 
 // dgate_up may be gate_up, and y may be dy: an element is read before it is written.
-void run_swiglu_grad(const KernelArgs& args, Stream&) {
+template <typename Activation>
+void run_gated_grad(const KernelArgs& args, Stream&) {
   const TensorArg &dy = args.in[0], &gate_up = args.in[1], &dgate_up = args.out[0];
   const bool again = args.out.size() > 1;
   const int64_t cols = dy.type.shape.last();
   for (int64_t i = 0; i < dy.elems(); ++i) {
     const int64_t at = i / cols * 2 * cols + i % cols;
-    const double gate = get(gate_up, at), up = get(gate_up, at + cols), s = sigmoid(gate), d = get(dy, i);
-    set(dgate_up, at, d * up * s * (1 + gate * (1 - s)));
-    set(dgate_up, at + cols, d * gate * s);
-    if (again) set(args.out[1], i, gate * s * up);
+    const double gate = get(gate_up, at), up = get(gate_up, at + cols), d = get(dy, i);
+    set(dgate_up, at, d * up * Activation::slope(gate));
+    set(dgate_up, at + cols, d * Activation::value(gate));
+    if (again) set(args.out[1], i, Activation::value(gate) * up);
   }
 }
 
@@ -86,8 +96,10 @@ void add_pointwise(KernelRegistry& registry) {
   add(registry, Op::ReluGrad, run_relu_grad);
   add(registry, Op::Softcap, run_softcap);
   add(registry, Op::SoftcapGrad, run_softcap_grad);
-  add(registry, Op::Swiglu, run_swiglu);
-  add(registry, Op::SwigluGrad, run_swiglu_grad);
+  add(registry, Op::Swiglu, run_gated<Silu>);
+  add(registry, Op::SwigluGrad, run_gated_grad<Silu>);
+  add(registry, Op::Geglu, run_gated<Gelu>);
+  add(registry, Op::GegluGrad, run_gated_grad<Gelu>);
 }
 
 }  // namespace tandem::cpu::ref

@@ -1,11 +1,11 @@
-#include "tandem/kernels/cpu/pointwise/swiglu.h"
+#include "tandem/kernels/cpu/pointwise/gated.h"
 
 #include "tandem/kernels/cpu/pointwise/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tandem/kernels/cpu/pointwise/swiglu.cpp"
+#define HWY_TARGET_INCLUDE "tandem/kernels/cpu/pointwise/gated.cpp"
 #include "hwy/foreach_target.h"
-#include "tandem/kernels/cpu/pointwise/exp-inl.h"
+#include "tandem/kernels/cpu/pointwise/gelu-inl.h"
 #include "tandem/kernels/cpu/pointwise/pointwise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -13,12 +13,29 @@ namespace tandem {
 namespace HWY_NAMESPACE {
 namespace {
 
-HWY_INLINE FloatVec sigmoid(FloatTag d, FloatVec x) {
-  const auto one = hn::Set(d, 1.0f);
-  return hn::Div(one, hn::Add(one, fast_exp(d, hn::Neg(x))));
-}
+// A gate's value and slope together: they share an exponential. Built from the words of gelu-inl.h, so that
+// a gate has the bits of the single op.
+struct GateParts {
+  FloatVec value, slope;
+};
 
-void run_swiglu(const KernelArgs& args, Stream& stream) {
+struct Silu {
+  static HWY_INLINE FloatVec value(FloatTag d, FloatVec g) { return hn::Mul(g, sigmoid(d, g)); }
+  // With s = sigmoid(g): d silu / dg = s + g s (1 - s).
+  static HWY_INLINE GateParts parts(FloatTag d, FloatVec g) {
+    const auto s = sigmoid(d, g);
+    const auto silu = hn::Mul(g, s);
+    return {silu, hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0f), s), s)};
+  }
+};
+
+struct TanhGelu {
+  static HWY_INLINE FloatVec value(FloatTag d, FloatVec g) { return gelu(d, g); }
+  static HWY_INLINE GateParts parts(FloatTag d, FloatVec g) { return {gelu(d, g), gelu_slope(d, g)}; }
+};
+
+template <typename Gate>
+void gated(const KernelArgs& args, Stream& stream) {
   const int64_t width = args.out[0].type.shape.last();
   cpu::with_storage(args.in[0].type.dtype, [&]<typename S>(S) {
     const S* gate_up = args.in[0].as<S>();
@@ -31,18 +48,17 @@ void run_swiglu(const KernelArgs& args, Stream& stream) {
                             const S* up = gate + width;
                             S* dst = y + row * width;
                             for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
-                              const auto g = load_float(d, gate + i, part);
-                              const auto silu = hn::Mul(g, sigmoid(d, g));
-                              store_float(d, hn::Mul(silu, load_float(d, up + i, part)), dst + i, part);
+                              const auto value = Gate::value(d, load_float(d, gate + i, part));
+                              store_float(d, hn::Mul(value, load_float(d, up + i, part)), dst + i, part);
                             });
                           }
                         });
   });
 }
 
-// With s = sigmoid(g): d silu / dg = s + g s (1 - s). dgate_up may be gate_up, and y, where it is given
-// again, dy.
-void run_swiglu_grad(const KernelArgs& args, Stream& stream) {
+// dgate_up may be gate_up, and y, where it is given again, dy.
+template <typename Gate>
+void gated_grad(const KernelArgs& args, Stream& stream) {
   const int64_t width = args.in[0].type.shape.last();
   cpu::with_storage(args.in[0].type.dtype, [&]<typename S>(S) {
     const S* dy = args.in[0].as<S>();
@@ -60,19 +76,22 @@ void run_swiglu_grad(const KernelArgs& args, Stream& stream) {
                             S* dup = dgate + width;
                             for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
                               const auto grad = load_float(d, src + i, part);
-                              const auto g = load_float(d, gate + i, part);
                               const auto u = load_float(d, up + i, part);
-                              const auto s = sigmoid(d, g);
-                              const auto silu = hn::Mul(g, s);
-                              const auto slope = hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0f), s), s);
-                              store_float(d, hn::Mul(hn::Mul(grad, u), slope), dgate + i, part);
-                              store_float(d, hn::Mul(grad, silu), dup + i, part);
-                              if (y != nullptr) store_float(d, hn::Mul(silu, u), y + row * width + i, part);
+                              const GateParts g = Gate::parts(d, load_float(d, gate + i, part));
+                              store_float(d, hn::Mul(hn::Mul(grad, u), g.slope), dgate + i, part);
+                              store_float(d, hn::Mul(grad, g.value), dup + i, part);
+                              if (y != nullptr)
+                                store_float(d, hn::Mul(g.value, u), y + row * width + i, part);
                             });
                           }
                         });
   });
 }
+
+void run_swiglu(const KernelArgs& args, Stream& stream) { gated<Silu>(args, stream); }
+void run_swiglu_grad(const KernelArgs& args, Stream& stream) { gated_grad<Silu>(args, stream); }
+void run_geglu(const KernelArgs& args, Stream& stream) { gated<TanhGelu>(args, stream); }
+void run_geglu_grad(const KernelArgs& args, Stream& stream) { gated_grad<TanhGelu>(args, stream); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -83,6 +102,8 @@ HWY_AFTER_NAMESPACE();
 namespace tandem {
 HWY_EXPORT(run_swiglu);
 HWY_EXPORT(run_swiglu_grad);
+HWY_EXPORT(run_geglu);
+HWY_EXPORT(run_geglu_grad);
 
 namespace cpu {
 namespace {
@@ -92,10 +113,10 @@ bool one_storage_type(const CallSignature& call, size_t num_inputs) {
   return std::all_of(call.in.begin(), call.in.end(),
                      [&](const TensorType& type) { return type.dtype == call.out[0].dtype; });
 }
-bool supports_swiglu(const CallSignature& call) {
+bool supports_gated(const CallSignature& call) {
   return one_storage_type(call, 1) && call.in[0].shape.last() == 2 * call.out[0].shape.last();
 }
-bool supports_swiglu_grad(const CallSignature& call) {
+bool supports_gated_grad(const CallSignature& call) {
   return one_storage_type(call, 2) && call.in[1].shape.last() == 2 * call.in[0].shape.last();
 }
 
@@ -103,12 +124,18 @@ void swiglu(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_s
 void swiglu_grad(const KernelArgs& args, Stream& stream) {
   HWY_DYNAMIC_DISPATCH(run_swiglu_grad)(args, stream);
 }
+void geglu(const KernelArgs& args, Stream& stream) { HWY_DYNAMIC_DISPATCH(run_geglu)(args, stream); }
+void geglu_grad(const KernelArgs& args, Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(run_geglu_grad)(args, stream);
+}
 
 }  // namespace
 
-void add_swiglu_kernels(KernelRegistry& registry) {
-  registry.add({"cpu.swiglu", Op::Swiglu, supports_swiglu, nullptr, swiglu});
-  registry.add({"cpu.swiglu_grad", Op::SwigluGrad, supports_swiglu_grad, nullptr, swiglu_grad});
+void add_gated_kernels(KernelRegistry& registry) {
+  registry.add({"cpu.swiglu", Op::Swiglu, supports_gated, nullptr, swiglu});
+  registry.add({"cpu.swiglu_grad", Op::SwigluGrad, supports_gated_grad, nullptr, swiglu_grad});
+  registry.add({"cpu.geglu", Op::Geglu, supports_gated, nullptr, geglu});
+  registry.add({"cpu.geglu_grad", Op::GegluGrad, supports_gated_grad, nullptr, geglu_grad});
 }
 
 }  // namespace cpu

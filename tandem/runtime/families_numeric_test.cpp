@@ -1,0 +1,84 @@
+// Every family of the llama builder on every strategy and axis, in every precision, with every recomputation,
+// on the fast kernels: equal bits where sums keep their order, close where an axis changes it.
+#include <gtest/gtest.h>
+
+#include "tandem/kernels/cpu/register.h"
+#include "tandem/models/family_models_test.h"
+#include "tandem/runtime/rank_sessions_test.h"
+
+namespace tandem {
+namespace {
+
+constexpr Precision kPrecisions[] = {Precision::Fp32, Precision::Bf16, Precision::Fp16};
+
+class EveryFamily : public testing::TestWithParam<FamilyModel> {
+ protected:
+  struct How {
+    MeshShape shape{};
+    Strategy strategy = Strategy::Single;
+    Precision precision = Precision::Fp32;
+    Recompute recompute{};
+    int64_t micro_batches = 1;
+    bool chunked = false;
+    bool again = false;  // gradients give outputs again
+  };
+  static Weights train(const How& how) {
+    return train_ranks(
+               how.shape, how.strategy, cpu::all_kernels(),
+               [&](CompileOptions& options) {
+                 options.precision = precision_policy(how.precision);
+                 options.recompute = how.recompute;
+                 options.parallel.micro_batches = how.micro_batches;
+                 options.fuse.bias_sums = false;
+                 options.fuse.outputs_again = how.again;
+                 if (how.chunked) options.fuse.chunk_logits_above = 64;
+               },
+               GetParam().model)
+        .weights;
+  }
+  static void expect_close(const Weights& got, const Weights& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (const auto& [name, values] : want) {
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(got.at(name)[i], values[i], 2e-5) << name << " " << i;
+    }
+  }
+};
+
+TEST_P(EveryFamily, HasTheSameBitsWithAnyRecomputation) {
+  for (const Precision precision : kPrecisions) {
+    const Weights kept = train({.precision = precision});
+    for (const RecomputeKind kind : {RecomputeKind::Selective, RecomputeKind::Every, RecomputeKind::Full})
+      EXPECT_EQ(train({.precision = precision, .recompute = {kind, 2}}), kept) << static_cast<int>(kind);
+    EXPECT_EQ(train({.precision = precision, .recompute = {RecomputeKind::Selective, 0}, .again = true}),
+              kept);
+  }
+}
+
+TEST_P(EveryFamily, HasTheSameBitsOnEveryShardingOfTheDataAxis) {
+  for (const Precision precision : kPrecisions) {
+    const MeshShape two{.data = 2};
+    const Weights ddp = train({.shape = two, .strategy = Strategy::Ddp, .precision = precision});
+    for (const Strategy strategy : {Strategy::Zero1, Strategy::Zero2, Strategy::Fsdp})
+      EXPECT_EQ(train({.shape = two, .strategy = strategy, .precision = precision}), ddp);
+  }
+}
+
+TEST_P(EveryFamily, HasTheSameBitsInAPipeline) {
+  EXPECT_EQ(train({.shape = {.pipeline = 2}, .micro_batches = 2}), train({.micro_batches = 2}));
+}
+
+TEST_P(EveryFamily, StaysCloseOnTheTensorAxisAndInChunks) {
+  const Weights one = train({});
+  expect_close(train({.chunked = true}), one);
+  if (GetParam().model.qk_norm == QkNorm::All) return;
+  expect_close(train({.shape = {.tensor = 2}}), one);
+  const Weights data = train({.shape = {.data = 2}, .strategy = Strategy::Ddp});
+  expect_close(train({.shape = {.data = 2, .tensor = 2, .pipeline = 2}, .strategy = Strategy::Fsdp}), data);
+}
+
+INSTANTIATE_TEST_SUITE_P(Llama, EveryFamily, testing::ValuesIn(family_models()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tandem
