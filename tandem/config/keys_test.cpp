@@ -44,7 +44,7 @@ TEST(NearestKey, FindsSlipsWrongSectionsAndMissingSections) {
   EXPECT_EQ(nearest_key("trian"), "train");
   EXPECT_EQ(nearest_key("steps"), "train.steps");
   EXPECT_EQ(nearest_key("train.layers"), "model.layers");
-  EXPECT_EQ(nearest_key("model.head"), "model.heads");
+  EXPECT_EQ(nearest_key("model.layer"), "model.layers");
   EXPECT_EQ(nearest_key("presicion"), "precision");
 }
 

@@ -64,7 +64,7 @@ void check_heads(const ResolvedConfig& resolved) {
   }
   if (model.rope_dims % 2 != 0 || model.rope_dims > model.head_width()) {
     throw ConfigError("{}: expected an even number of features, at most model.head = {}, found {}",
-                      place_of_first(resolved, {"model.rope_dims"}), model.head_width(), model.rope_dims);
+                      place_of(resolved, "model.rope_dims"), model.head_width(), model.rope_dims);
   }
   const std::string complaint = rope_scaling_complaint(model.rope_scaling, model.rope_dims);
   if (!complaint.empty()) throw ConfigError("{}: {}", place_of(resolved, "model.rope_scaling"), complaint);

@@ -41,11 +41,29 @@ TEST(Validate, NamesTheNearestKeyValueHeads) {
 
 TEST(Validate, WantsAnEvenHeadWidthForRotaryPositions) {
   const std::string yaml = "model: {family: llama, width: 15, heads: 5}";
-  EXPECT_EQ(
-      rejection(yaml),
-      "run.yaml:1: rotary positions need an even model.width / model.heads, found 15 / 5 = 3; use other "
-      "heads");
+  EXPECT_EQ(rejection(yaml),
+            "run.yaml:1: rotary positions need an even model.head, found 3; use other heads");
   EXPECT_EQ(rejection("model: {family: gpt2, width: 15, heads: 5}"), "");
+}
+
+TEST(Validate, TakesHeadsOfAnyWidth) {
+  EXPECT_EQ(rejection("model: {family: llama, width: 60, heads: 8, head: 16}"), "");
+  EXPECT_EQ(rejection("model: {family: llama, width: 64, heads: 8, head: 16, rope_dims: 18}"),
+            "run.yaml:1: model.rope_dims: expected an even number of features, at most model.head = 16, found 18");
+}
+
+TEST(Validate, ReadsTheWayPositionsAreStretched) {
+  EXPECT_EQ(rejection("model: {family: llama, rope_scaling: 'linear:factor=2'}"), "");
+  EXPECT_EQ(rejection("model: {family: llama, rope_scaling: 'linear:factr=2'}"),
+            "run.yaml:1: model.rope_scaling: expected linear to have factor only, found 'factr'");
+  EXPECT_EQ(rejection("model: {family: llama, full_layers: [6]}"),
+            "run.yaml:1: model.full_layers: the last of model.layers = 6 is layer 5, found 6");
+}
+
+TEST(Validate, KeepsHeadsTogetherWhoseNormIsOne) {
+  EXPECT_EQ(rejection("model: {family: llama, qk_norm: all}\nparallel: {tensor: 2, strategy: ddp}"),
+            "run.yaml:2: model.qk_norm all takes the norm of all heads together, which parallel.tensor splits; "
+            "use parallel.tensor = 1 and the data axis");
 }
 
 TEST(Validate, RefusesSettingsOfAnotherFamily) {

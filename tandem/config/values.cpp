@@ -238,7 +238,8 @@ Problem decode(const RawValue& raw, const Limits& limits, std::vector<int64_t>& 
     if (!value || !within(limits, static_cast<double>(*value))) return mismatch(expects(limits, out), raw);
     values.push_back(*value);
   }
-  if (!raw.is_list || values.empty()) return mismatch(expects(limits, out), raw);
+  const bool may_be_empty = limits.min == 0;  // of layers by number there may be none; of sizes not
+  if (!raw.is_list || (values.empty() && !may_be_empty)) return mismatch(expects(limits, out), raw);
   out = std::move(values);
   return {};
 }

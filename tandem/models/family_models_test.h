@@ -2,6 +2,7 @@
 // work.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ struct FamilyModel {
   std::string name;
   ModelConfig model;
 };
+
+inline void PrintTo(const FamilyModel& family, std::ostream* out) { *out << family.name; }
 
 inline ModelConfig tiny_decoder() {
   ModelConfig config;
