@@ -75,6 +75,13 @@ TEST(Cost, OfAttentionIsTwoProductsOfTheScoresAndFiveInBackward) {
             5 * product);
   EXPECT_EQ(cost_of(leaves + "%4 = attention_grad(%1, %0, %2, %3) {causal=1, heads=4, kv_heads=2}\n").flops,
             5 * product / 2);
+  // With a window of 3 the first two queries see 1 and 2 keys, the other six 3 each.
+  EXPECT_EQ(cost_of(qkv + "%1, %2 = attention(%0) {causal=1, heads=4, kv_heads=2, window=3}\n").flops,
+            2 * product * (1 + 2 + 6 * 3) / (8 * 8));
+  EXPECT_EQ(
+      cost_of(leaves + "%4 = attention_grad(%1, %0, %2, %3) {causal=1, heads=4, kv_heads=2, window=8}\n")
+          .flops,
+      5 * product / 2);
 }
 
 // A 3x3 window that moves by two over 8x8 images of 4 channels gives 4x4 images; here of 5 channels.

@@ -48,8 +48,9 @@ TEST(Validate, WantsAnEvenHeadWidthForRotaryPositions) {
 
 TEST(Validate, TakesHeadsOfAnyWidth) {
   EXPECT_EQ(rejection("model: {family: llama, width: 60, heads: 8, head: 16}"), "");
-  EXPECT_EQ(rejection("model: {family: llama, width: 64, heads: 8, head: 16, rope_dims: 18}"),
-            "run.yaml:1: model.rope_dims: expected an even number of features, at most model.head = 16, found 18");
+  EXPECT_EQ(
+      rejection("model: {family: llama, width: 64, heads: 8, head: 16, rope_dims: 18}"),
+      "run.yaml:1: model.rope_dims: expected an even number of features, at most model.head = 16, found 18");
 }
 
 TEST(Validate, ReadsTheWayPositionsAreStretched) {
@@ -61,9 +62,10 @@ TEST(Validate, ReadsTheWayPositionsAreStretched) {
 }
 
 TEST(Validate, KeepsHeadsTogetherWhoseNormIsOne) {
-  EXPECT_EQ(rejection("model: {family: llama, qk_norm: all}\nparallel: {tensor: 2, strategy: ddp}"),
-            "run.yaml:2: model.qk_norm all takes the norm of all heads together, which parallel.tensor splits; "
-            "use parallel.tensor = 1 and the data axis");
+  EXPECT_EQ(
+      rejection("model: {family: llama, qk_norm: all}\nparallel: {tensor: 2, strategy: ddp}"),
+      "run.yaml:2: model.qk_norm all takes the norm of all heads together, which parallel.tensor splits; "
+      "use parallel.tensor = 1 and the data axis");
 }
 
 TEST(Validate, RefusesSettingsOfAnotherFamily) {

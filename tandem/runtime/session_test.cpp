@@ -38,6 +38,23 @@ TEST_F(SessionTest, AllocatesExactlyThePlan) {
   EXPECT_GT(session.allocated_bytes(Arena::Master), 0);
 }
 
+// A backend says what its kernels do not know yet; a model that needs it is refused before it runs.
+TEST_F(SessionTest, WhatABackendLacksIsRefusedByName) {
+  registry_.add_lack({Op::Attention, "window"});
+  registry_.add_lack({Op::Gelu});
+  const auto choose = [&](Op op, const Attrs& attrs) {
+    const TensorType qkv{DType::F32, {1, 2, 12}};
+    return registry_.choose({op, {qkv}, {qkv, qkv}, &attrs}).name;
+  };
+  EXPECT_EQ(choose(Op::Attention, {{"causal", int64_t{1}}}), "ref.attention");
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              choose(Op::Attention, {{"window", int64_t{4}}});
+            }),
+            "device: this backend has no attention with window yet, which the model needs; use device = cpu");
+  EXPECT_EQ(message_of<ConfigError>([&] { make(DType::F32); }),
+            "device: this backend has no gelu yet, which the model needs; use device = cpu");
+}
+
 TEST_F(SessionTest, StartingWeightsDependOnSeedAndNameAlone) {
   Session a = make(DType::F32), b = make(DType::F32);
   a.initialize(1);

@@ -44,9 +44,11 @@ TEST(ConfigChanges, EveryKeyIsInTheTableOnceAndNothingElseIs) {
 
 TEST(ConfigChanges, AKeyThatChangesWhatTheWeightsComputeIsRefused) {
   const Config llama = config_of("llama"), gpt2 = config_of("gpt2"), resnet = config_of("resnet");
-  for (const char* set : {"model.heads=3", "model.kv_heads=3", "model.rope_theta=500000",
-                          "model.norm_eps=1e-6", "model.ffn=512", "model.tied=true", "model.qkv_bias=true",
-                          "model.layers=2", "model.vocab=512", "model.family=gpt2"}) {
+  for (const char* set :
+       {"model.heads=3", "model.kv_heads=3", "model.rope_theta=500000", "model.norm_eps=1e-6",
+        "model.ffn=512", "model.tied=true", "model.qkv_bias=true", "model.layers=2", "model.vocab=512",
+        "model.window=8", "model.qk_norm=head", "model.rope_scaling=linear:factor=2", "model.logit_scale=0.5",
+        "model.family=gpt2"}) {
     const std::string message = refusal(require_resumable, llama, config_of("llama", {set}));
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_TRUE(message.starts_with(key + ": ")) << message;
@@ -56,7 +58,8 @@ TEST(ConfigChanges, AKeyThatChangesWhatTheWeightsComputeIsRefused) {
   EXPECT_FALSE(refusal(require_resumable, resnet, config_of("resnet", {"model.norm=group"})).empty());
   EXPECT_EQ(refusal(require_resumable, llama, config_of("llama", {"model.heads=2", "model.norm_eps=0.1"})),
             "model.heads: is 2, but runs/a/checkpoints/step-00000010 was trained with 6: it is of another "
-            "model (and model.kv_heads, model.norm_eps); set model.heads=6 to go on, or start "
+            "model (and model.kv_heads, model.head, model.rope_dims, model.norm_eps); set model.heads=6 to "
+            "go on, or start "
             "anew with another --run-dir or --resume-from-checkpoint none");
   EXPECT_TRUE(refusal(require_same_function, llama, config_of("llama", {"model.norm_eps=0.1"}))
                   .ends_with("; leave out --set model.norm_eps"));

@@ -16,6 +16,13 @@ from launchers import Launchers
 GPT2 = {"family": "gpt2", "layers": 4, "width": 40, "heads": 4, "context": 24, "vocab": 256, "tied": True}
 LLAMA = {"family": "llama", "layers": 4, "width": 48, "heads": 8, "kv_heads": 4, "context": 24, "vocab": 256,
          "ffn": 104, "tied": False}
+# Between them, all that the families of the llama builder differ in.
+GEMMA = {**LLAMA, "head": 8, "tied": True, "norm_plus_one": True, "norm_place": "both", "activation": "gelu", "embed_scale": 7.0,
+         "attention_scale": 0.3, "attention_softcap": 20.0, "logit_softcap": 10.0, "window": 9, "full_layers": [1, 3],
+         "qk_norm": "head", "rope_local_theta": 500.0, "rope_scaling": "linear:factor=2"}
+OLMO = {**LLAMA, "qk_norm": "all", "norm_place": "after", "qkv_bias": True, "out_bias": True, "ffn_bias": True, "rope_dims": 4,
+        "no_rope_layers": [2], "residual_scale": 0.5, "logit_scale": 0.5,
+        "rope_scaling": "yarn:factor=4,original_max_position_embeddings=16"}
 RESNET = {"family": "resnet", "blocks": [1, 1, 1], "width": 8, "image_size": 16, "norm": "sync"}
 
 # What a launcher sets, which must not leak into the ranks of a test that is itself run by one.

@@ -4,7 +4,7 @@ Messages over a network in place of shared memory change nothing."""
 
 import ranks
 import tandem_run
-from ranks import GPT2, LLAMA, RESNET, RanksTest, config, mesh, num_processes
+from ranks import GEMMA, GPT2, LLAMA, OLMO, RESNET, RanksTest, config, mesh, num_processes
 
 BATCH, CLIP = 16, 0.5
 
@@ -79,6 +79,10 @@ class DataAxis(CurveTest):
     def test_llama_bf16_on_2_ranks_with_recomputation_and_offload(self):
         self.check(LLAMA, "bf16", 2, 2, (FSDP, FULL), (FSDP, SELECTIVE), ({"strategy": "ddp"}, FULL),
                    (FSDP, {**EVERYTHING, **FULL}), (ZERO2, OPTIMIZER))
+
+    def test_families_on_2_ranks(self):
+        self.check(GEMMA, "bf16", 2, 2, (FSDP, FULL), (FSDP, {**EVERYTHING, **SELECTIVE}))
+        self.check(OLMO, "fp32", 2, 1, (FSDP, SELECTIVE))
 
     def test_gpt2_bf16_on_4_ranks(self):
         self.check(GPT2, "bf16", 4, 2, (FSDP, {**OPTIMIZER, **SELECTIVE}))
@@ -160,6 +164,10 @@ class PipelineAxis(CurveTest):
         self.check(deep, "fp32", {"pipeline": 2, "schedule": "1f1b"}, {"pipeline": 4, "schedule": "gpipe"},
                    {"pipeline": 4, "schedule": "interleaved", "chunks": 2})
 
+    def test_families(self):
+        self.check(GEMMA, "fp32", {"pipeline": 2, "schedule": "1f1b"}, {"pipeline": 2, "schedule": "interleaved", "chunks": 2})
+        self.check(OLMO, "bf16", {"pipeline": 2, "schedule": "gpipe"}, memory=FULL)
+
     def test_llama_bf16_with_recomputation_on_stages_of_unequal_size(self):
         self.check(LLAMA, "bf16", {"pipeline": 3, "schedule": "1f1b"}, {"pipeline": 2, "schedule": "gpipe"},
                    {"pipeline": 2, "schedule": "interleaved", "chunks": 2}, memory=FULL)
@@ -194,6 +202,9 @@ class TensorAxisAndMixes(CurveTest):
                    {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2, "schedule": "interleaved", "chunks": 2},
                    {"strategy": "fsdp", "data": 4, "tensor": 2}, {"strategy": "ddp", "data": 4, "pipeline": 2},
                    {"tensor": 2, "pipeline": 4})
+
+    def test_families_fp32(self):
+        self.check(GEMMA, "fp32", {"tensor": 2}, {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2})
 
     def test_gpt2_so_narrow_that_the_parts_of_a_block_cut_through_its_norms(self):
         # A bias after a sum is on one tensor rank only, so the ranks' blocks differ in size.

@@ -3,7 +3,7 @@
 import pathlib
 
 import tandem_run
-from tandem_run import GPT2, LLAMA, MLP, RESNET, RESNET_GROUP, TandemTest, config, read_metrics
+from tandem_run import GEMMA, GPT2, LLAMA, MLP, OLMO, RESNET, RESNET_GROUP, TandemTest, config, read_metrics
 
 # Large enough that every kernel has several tasks for its threads.
 WIDE_GPT2 = {**GPT2, "width": 144, "heads": 6, "context": 96}
@@ -18,6 +18,11 @@ CASES = {
                             train={"steps": 2, "batch": 16, "micro_batch": 8}),
     "llama-bf16": config(LLAMA, precision="bf16", train={"optimizer": "sgd", "lr": 0.05}),
     "llama-fp16": config(LLAMA, precision="fp16", train={"loss_scale": 1e7, "loss_scale_window": 2}),
+    "gemma-fp32": config(GEMMA, train={"eval_every": 2}),
+    "gemma-chunked": config({**GEMMA, "context": 64, "vocab": 9000}, train={"steps": 2, "batch": 16, "micro_batch": 8}),
+    "gemma-bf16": config(GEMMA, precision="bf16"),
+    "olmo-fp32": config(OLMO),
+    "olmo-fp16": config(OLMO, precision="fp16"),
     "resnet-fp32": config(RESNET, train={"optimizer": "sgd", "lr": 0.05, "eval_every": 2}),
     "resnet-bf16": config(RESNET_GROUP, precision="bf16"),
     "resnet-fp16": config(RESNET, precision="fp16"),

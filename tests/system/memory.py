@@ -4,7 +4,7 @@ import json
 import re
 
 import tandem_run
-from tandem_run import GPT2, LLAMA, MLP, RESNET, RESNET_GROUP, TandemTest, config
+from tandem_run import GEMMA, GPT2, LLAMA, MLP, RESNET, RESNET_GROUP, TandemTest, config
 
 MiB = 1 << 20
 
@@ -28,6 +28,8 @@ def grid():
         "gpt2 fp16 large vocabulary": one({**BIG_GPT2, "vocab": 16384}, 4, precision="fp16", threads=2),
         "gpt2 fp32 every:2, deep": one({**BIG_GPT2, "layers": 8}, 4, memory={"recompute": "every:2"}, threads=2),
         "llama fp32 selective": one(BIG_LLAMA, 24, memory={"recompute": "selective"}, threads=2),
+        "gemma bf16": one({**BIG_LLAMA, **{key: GEMMA[key] for key in GEMMA if key not in LLAMA}, "head": 96}, 8,
+                          precision="bf16", threads=2),
         "llama bf16 untied": one({**BIG_LLAMA, "tied": False, "vocab": 8192}, 8, precision="bf16", threads=1),
         "llama fp16 synchronous": one({**BIG_LLAMA, "width": 768}, 8, precision="fp16", threads=2,
                                       checkpoint={"async": False}),

@@ -136,6 +136,33 @@ TEST(Fuse, LeavesAGeluAloneWhosePreActivationNobodyElseReads) {
   EXPECT_EQ(count(graph, Op::Gelu, Phase::Forward), 2);
 }
 
+// A projection whose logits are scaled and capped, with its gradients.
+Graph capped_model() {
+  Builder b = Builder::for_tokens(2, 64);
+  const Value logits = b.linear(b.embedding(32, 8, false), 32, "head", {.bias = false});
+  b.cross_entropy(b.softcap(b.scale(logits, 0.5), 3.0));
+  return differentiate(b.take());
+}
+
+TEST(Fuse, TakesScaleAndCapOfLargeLogitsIntoTheChunkedLoss) {
+  const Graph graph = fuse(capped_model(), {.chunk_logits_above = 0});
+  verify(graph, "fuse");
+  for (Op op : {Op::Scale, Op::Softcap, Op::SoftcapGrad, Op::CrossEntropyGrad})
+    EXPECT_EQ(count(graph, op, Phase::Forward) + count(graph, op, Phase::Backward), 0) << op_name(op);
+  const auto fused = std::find_if(graph.nodes().begin(), graph.nodes().end(),
+                                  [](const Node& node) { return node.op == Op::LinearCrossEntropyGrad; });
+  ASSERT_NE(fused, graph.nodes().end());
+  EXPECT_EQ(fused->attrs.real("scale"), 0.5);
+  EXPECT_EQ(fused->attrs.real("softcap"), 3.0);
+}
+
+TEST(Fuse, LeavesScaleAndCapWhereTheChunkedLossCannotDoThem) {
+  const Graph graph = fuse(capped_model(), {.chunk_logits_above = 0, .logit_steps = false});
+  verify(graph, "fuse");
+  EXPECT_EQ(count(graph, Op::LinearCrossEntropyGrad, Phase::Backward), 0);
+  EXPECT_EQ(count(graph, Op::SoftcapGrad, Phase::Backward), 1);
+}
+
 TEST(Precision, StoresWeightsAndActivationsLowAndKeepsStatisticsWide) {
   const Graph graph = apply_precision(residual_model(), {.storage = DType::BF16});
   verify(graph, "precision");

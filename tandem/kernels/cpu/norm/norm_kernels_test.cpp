@@ -95,6 +95,9 @@ TEST(RefNormGrads, GiveTheNormsOutputAgain) {
         again.pop_back();
         EXPECT_EQ(again, run_reference(call));
       }
+      const Call plus_one = with_plus_one(data.rms_norm_grad(with_dres));
+      EXPECT_EQ(run_reference(with_again(plus_one, data)).back(),
+                run_reference(with_plus_one(data.rms_norm(data.a)))[0]);
     }
   }
 }
