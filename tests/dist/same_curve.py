@@ -80,8 +80,10 @@ class DataAxis(CurveTest):
         self.check(LLAMA, "bf16", 2, 2, (FSDP, FULL), (FSDP, SELECTIVE), ({"strategy": "ddp"}, FULL),
                    (FSDP, {**EVERYTHING, **FULL}), (ZERO2, OPTIMIZER))
 
-    def test_families_on_2_ranks(self):
+    def test_a_family_like_gemma_on_2_ranks(self):
         self.check(GEMMA, "bf16", 2, 2, (FSDP, FULL), (FSDP, {**EVERYTHING, **SELECTIVE}))
+
+    def test_a_family_like_olmo_on_2_ranks(self):
         self.check(OLMO, "fp32", 2, 1, (FSDP, SELECTIVE))
 
     def test_gpt2_bf16_on_4_ranks(self):
@@ -164,8 +166,10 @@ class PipelineAxis(CurveTest):
         self.check(deep, "fp32", {"pipeline": 2, "schedule": "1f1b"}, {"pipeline": 4, "schedule": "gpipe"},
                    {"pipeline": 4, "schedule": "interleaved", "chunks": 2})
 
-    def test_families(self):
+    def test_a_family_like_gemma(self):
         self.check(GEMMA, "fp32", {"pipeline": 2, "schedule": "1f1b"}, {"pipeline": 2, "schedule": "interleaved", "chunks": 2})
+
+    def test_a_family_like_olmo(self):
         self.check(OLMO, "bf16", {"pipeline": 2, "schedule": "gpipe"}, memory=FULL)
 
     def test_llama_bf16_with_recomputation_on_stages_of_unequal_size(self):
@@ -203,7 +207,7 @@ class TensorAxisAndMixes(CurveTest):
                    {"strategy": "fsdp", "data": 4, "tensor": 2}, {"strategy": "ddp", "data": 4, "pipeline": 2},
                    {"tensor": 2, "pipeline": 4})
 
-    def test_families_fp32(self):
+    def test_a_family_like_gemma(self):
         self.check(GEMMA, "fp32", {"tensor": 2}, {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2})
 
     def test_gpt2_so_narrow_that_the_parts_of_a_block_cut_through_its_norms(self):
