@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
+#include "tandem/ir/text.h"
 #include "tandem/ir/verify.h"
+#include "tandem/models/family_models_test.h"
 
 namespace tandem {
 namespace {
@@ -48,6 +50,23 @@ TEST(Models, VerifyAndNameEveryBlock) {
     EXPECT_TRUE(family == Family::Mlp ? graph.find("blocks.1.hidden.weight").valid()
                                       : graph.find("blocks.1.norm1.weight").valid());
   }
+}
+
+TEST(Models, OfEveryFamilyVerifyAndAreReadBackFromText) {
+  for (const FamilyModel& family : family_models()) {
+    SCOPED_TRACE(family.name);
+    const Graph graph = build_model(family.model, 3);
+    verify(graph, "model");
+    EXPECT_EQ(print(parse_graph(print(graph))), print(graph));
+  }
+}
+
+// Keys that are at their defaults leave no trace: plans and bits of models without them stay.
+TEST(Models, APlainLlamaHasNoneOfWhatFamiliesAdd) {
+  const std::string text = print(build_model(transformer(Family::Llama, 32, 2, 16, 2, 8), 1));
+  for (const char* word : {"qk_norm", "scale", "softcap", "geglu", "window", "dims=2", "scaling", "plus_one",
+                           "bias", "post_norm"})
+    EXPECT_EQ(text.find(word), std::string::npos) << word;
 }
 
 TEST(OwnModel, TakesTheBuiltInModelsPlace) {

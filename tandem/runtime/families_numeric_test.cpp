@@ -33,7 +33,7 @@ class EveryFamily : public testing::TestWithParam<FamilyModel> {
                  options.fuse.outputs_again = how.again;
                  if (how.chunked) options.fuse.chunk_logits_above = 64;
                },
-               GetParam().model)
+               build_model(GetParam().model, 2))
         .weights;
   }
   // Two steps at a rate of 1e-2: rounding of tiny gradients may turn what Adam makes of them.
@@ -79,6 +79,29 @@ TEST_P(EveryFamily, StaysCloseOnTheTensorAxisAndInChunks) {
   expect_close(train({.shape = {.tensor = 2}}), one);
   const Weights data = train({.shape = {.data = 2}, .strategy = Strategy::Ddp});
   expect_close(train({.shape = {.data = 2, .tensor = 2, .pipeline = 2}, .strategy = Strategy::Fsdp}), data);
+}
+
+// Attention inside documents: the input that says so reaches every rank and stage.
+TEST(Segments, GiveTheSameBitsInAPipelineAndStayCloseOnTheTensorAxis) {
+  Builder b = Builder::for_tokens(2, 12);
+  Value x = b.embedding(32, 16, /*positions=*/false);
+  for (int32_t layer = 0; layer < 2; ++layer) {
+    const auto block = b.block(layer);
+    const Value qkv = b.linear(b.rms_norm(x, "norm"), 32, "qkv", {.bias = false, .dims = "heads,width"});
+    const Value y = b.attention(b.rope(qkv, 4, 2), 4, 2, {.window = 5, .segments = b.segments()});
+    x = b.add(x, b.linear(y, 16, "out", {.bias = false, .dims = "width,heads"}));
+  }
+  b.cross_entropy(b.linear(x, 32, "head", {.bias = false, .dims = "vocab,width"}));
+  const Graph graph = b.take();
+  const auto train = [&](const MeshShape& shape, int64_t micro_batches) {
+    const auto adjust = [&](CompileOptions& options) { options.parallel.micro_batches = micro_batches; };
+    return train_ranks(shape, Strategy::Single, cpu::all_kernels(), adjust, graph).weights;
+  };
+  EXPECT_TRUE(train({.pipeline = 2}, 2) == train({}, 2));
+  const Weights one = train({}, 1), split = train({.tensor = 2}, 1);
+  for (const auto& [name, values] : one) {
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(split.at(name)[i], values[i], 2e-5) << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Llama, EveryFamily, testing::ValuesIn(family_models()),

@@ -65,7 +65,7 @@ struct RankedRun {
 };
 inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const KernelRegistry& registry,
                              const std::function<void(CompileOptions&)>& adjust,
-                             const ModelConfig& model = tiny_gpt2(2)) {
+                             const Graph& forward = build_model(tiny_gpt2(2), 2)) {
   std::vector<Communicators> comms = connect_threads(shape, {});
   std::vector<std::unique_ptr<ThreadPool>> pools;
   for (int rank = 0; rank < shape.world(); ++rank) pools.push_back(std::make_unique<ThreadPool>(1));
@@ -82,7 +82,7 @@ inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const Ke
         options.choose = choose_from(registry, 1);
         adjust(options);
         auto& session = sessions[static_cast<size_t>(rank)];
-        session = std::make_unique<Session>(compile_step(build_model(model, 2), options), registry,
+        session = std::make_unique<Session>(compile_step(forward, options), registry,
                                             *pools[static_cast<size_t>(rank)],
                                             shape.world() > 1 ? &comms[static_cast<size_t>(rank)] : nullptr);
         session->initialize(5);

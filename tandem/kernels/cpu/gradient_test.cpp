@@ -193,8 +193,11 @@ std::vector<Case> cases() {
                              {"other_tokens", other_ops_tokens()},
                              {"segments", segments_tokens()},
                              {"other_images", other_ops_images()}};
-  for (const FamilyModel& family : family_models())
-    cases.push_back({family.name, build_model(family.model, 2)});
+  for (FamilyModel family : family_models()) {
+    family.model.context = 9;
+    family.model.vocab = 7;
+    cases.push_back({family.name, build_model(family.model, 1)});
+  }
   return cases;
 }
 
