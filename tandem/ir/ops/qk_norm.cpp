@@ -47,7 +47,7 @@ std::vector<OpInfo> qk_norm_ops() {
            "query heads together, then all key heads, rstd[N, 2]; values are copied",
        .kind = OpKind::Kernel,
        .inputs = {"qkv", "gamma_q", "gamma_k"},
-       .outputs = {"y", "rstd"},
+       .outputs = {OutputInfo("y").over("qkv"), "rstd"},
        .attrs = attrs_and({}),
        .infer = qk_norm_types,
        .cost = kMovesItsBytes,

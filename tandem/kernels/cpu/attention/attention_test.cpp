@@ -115,6 +115,9 @@ std::vector<Case> masked_cases() {
       ++n;
     }
   }
+  for (const int64_t window : {1, 63, 65, 192, 255, 256, 257, 320, 449, 512}) {  // at the edges of blocks
+    cases.push_back({1, 530, 1, 1, 8, 1, DType::F32, window, 0, 0, window % 2 == 0});
+  }
   for (const int64_t window : {30, 250, 600}) cases.push_back({1, 1100, 1, 1, 16, 1, DType::F32, window});
   return cases;
 }

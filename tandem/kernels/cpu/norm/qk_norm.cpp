@@ -45,7 +45,7 @@ HWY_INLINE float norm_group(const S* x, int64_t width, const float* gain, float 
   return rstd;
 }
 
-// qkv, gamma_q, gamma_k -> y, rstd
+// qkv, gamma_q, gamma_k -> y, rstd. y may be qkv.
 void run_qk_norm(const KernelArgs& args, Stream& stream) {
   const cpu::QkShape shape = cpu::qk_shape(args.in[0].type, args.attrs);
   const float eps = static_cast<float>(args.attrs.real("eps"));
@@ -65,7 +65,7 @@ void run_qk_norm(const KernelArgs& args, Stream& stream) {
           rstd[g] = norm_group(x + at, width, query ? gain : gain + shape.q_width, eps, y + at);
           at += width;
         }
-        std::memcpy(y + at, x + at, static_cast<size_t>(shape.stride - at) * sizeof(S));
+        if (y != x) std::memcpy(y + at, x + at, static_cast<size_t>(shape.stride - at) * sizeof(S));
       }
     });
   });

@@ -19,12 +19,12 @@ struct Case {
     if (plus_one) attrs.set("plus_one", int64_t{1});
     return attrs;
   }
-  Call forward() const {
+  Call forward(int y_shares = -1) const {
     return {Op::QkNorm,
             {random_tensor(storage, qkv().shape, 1, 1.5), random_tensor(storage, {q_width()}, 2, 0.5, 0.7),
              random_tensor(storage, {k_width()}, 3, 0.5, 0.7)},
             {qkv(), rstd()},
-            {-1, -1},
+            {y_shares, -1},
             attrs()};
   }
   Call backward(int dx_shares = -1) const {
@@ -57,6 +57,7 @@ TEST(QkNorm, MatchesReferenceOverRaggedShapes) {
     const double ulp = is_half(c.storage) ? relative_tolerance(c.storage) : 0;
     expect_matches_reference(c.forward(), 4e-5 + ulp);
     expect_matches_reference(c.backward(), 1e-4 + 4 * ulp);
+    EXPECT_EQ(run_fast(c.forward(0)), run_fast(c.forward())) << "in place";
     EXPECT_EQ(run_fast(c.backward(0)), run_fast(c.backward())) << "in place";
   }
 }
