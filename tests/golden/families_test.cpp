@@ -101,10 +101,9 @@ class FamilyRun {
   void set_weights(Session& session) {
     session.initialize(1);
     for (const Persistent& item : session.step().persistents) {
-      const bool master = item.name.starts_with("master:");
-      const std::string name = master ? item.name.substr(7) : item.name;
-      const Persistent* weights = session.step().find(name);
-      if (weights == nullptr || weights->slice.arena != Arena::Weights) continue;
+      const bool holds_weights = item.slice.arena == Arena::Weights || item.name.starts_with("master:");
+      if (!holds_weights || item.pieces.empty()) continue;
+      const std::string& name = item.pieces[0].tensor;
       const auto values = golden_.weights.of(name);
       if (!values) continue;
       if (static_cast<int64_t>(values->size()) != item.slice.type.shape.elems())
@@ -119,8 +118,8 @@ class FamilyRun {
   std::map<std::string, double> compare_gradients(const Session& session) const {
     std::map<std::string, double> differences;
     for (const Persistent& item : session.step().persistents) {
-      if (!item.name.starts_with("grad:") || item.slice.type.dtype != DType::F32) continue;
-      const std::string name = item.name.substr(5);
+      if (item.slice.arena != Arena::Gradients || item.slice.type.dtype != DType::F32) continue;
+      const std::string name = item.name.substr(item.name.find(':') + 1);
       const auto want = golden_.gradients.of(name);
       TANDEM_CHECK(want.has_value(), "no gradient of {}", name);
       const auto bytes = session.buffer(item);
