@@ -8,6 +8,8 @@
 #include "tandem/config/load.h"
 #include "tandem/config/print.h"
 #include "tandem/kernels/cpu/backend.h"
+#include "tandem/kernels/cuda/backend.h"
+#include "tandem/kernels/cuda/device/devices.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/initialize.h"
 #include "tandem/runtime/session.h"
@@ -33,12 +35,14 @@ ModelConfig model_of(const nlohmann::json& keys, const std::string& without = ""
 
 class FamilyRun {
  public:
-  FamilyRun(const FamilyGolden& golden, const ModelConfig& model, Precision precision)
+  FamilyRun(const FamilyGolden& golden, const ModelConfig& model, Precision precision,
+            Backend backend = cpu::make_backend())
       : golden_(golden),
         tokens_(golden.flat("tokens")),
         targets_(golden.flat("targets")),
         graph_(build_model(model, golden.record["batch"].get<int64_t>())),
-        precision_(precision) {}
+        precision_(precision),
+        backend_(std::move(backend)) {}
 
   // The largest |difference| / (1e-5 + 1e-4 |x|).
   double logits() {
@@ -101,8 +105,7 @@ class FamilyRun {
   void set_weights(Session& session) {
     session.initialize(1);
     for (const Persistent& item : session.step().persistents) {
-      const bool holds_weights = item.slice.arena == Arena::Weights || item.name.starts_with("master:");
-      if (!holds_weights || item.pieces.empty()) continue;
+      if (!item.name.starts_with("weights:") && !item.name.starts_with("master:")) continue;
       const std::string& name = item.pieces[0].tensor;
       const auto values = golden_.weights.of(name);
       if (!values) continue;
@@ -118,12 +121,13 @@ class FamilyRun {
   std::map<std::string, double> compare_gradients(const Session& session) const {
     std::map<std::string, double> differences;
     for (const Persistent& item : session.step().persistents) {
-      if (item.slice.arena != Arena::Gradients || item.slice.type.dtype != DType::F32) continue;
-      const std::string name = item.name.substr(item.name.find(':') + 1);
+      constexpr std::string_view kPrefix = "grads:";
+      if (!item.name.starts_with(kPrefix) || item.slice.type.dtype != DType::F32) continue;
+      const std::string name = item.name.substr(kPrefix.size());
       const auto want = golden_.gradients.of(name);
       TANDEM_CHECK(want.has_value(), "no gradient of {}", name);
-      const auto bytes = session.buffer(item);
-      const auto* got = reinterpret_cast<const float*>(bytes.data());
+      std::vector<float> got(want->size());
+      session.read_buffer(item.slice, 0, std::as_writable_bytes(std::span(got)));
       double difference = 0, size = 0;
       for (size_t i = 0; i < want->size(); ++i) {
         difference += std::pow(static_cast<double>(got[i]) - static_cast<double>((*want)[i]), 2);
@@ -138,15 +142,15 @@ class FamilyRun {
   std::vector<int32_t> tokens_, targets_;
   Graph graph_;
   Precision precision_;
-  Backend backend_ = cpu::make_backend();
+  Backend backend_;
   ThreadPool pool_{2};
 };
 
 class Families : public testing::TestWithParam<std::string> {};
 
-TEST_P(Families, FollowTransformersInFp32) {
-  const FamilyGolden golden(kFolder / GetParam());
-  FamilyRun run(golden, model_of(golden.record["model"]), Precision::Fp32);
+void follow_in_fp32(const std::string& family, Backend backend) {
+  const FamilyGolden golden(kFolder / family);
+  FamilyRun run(golden, model_of(golden.record["model"]), Precision::Fp32, std::move(backend));
   EXPECT_LE(run.logits(), 1);
   const auto losses = golden.record["losses"].get<std::vector<double>>();
   ASSERT_EQ(losses.size(), 20u);
@@ -158,14 +162,23 @@ TEST_P(Families, FollowTransformersInFp32) {
     EXPECT_NEAR(training.losses[step], losses[step], 1e-5 * losses[step]) << step;
 }
 
-TEST_P(Families, FollowTransformersInBf16) {
-  const FamilyGolden golden(kFolder / GetParam());
+void follow_in_bf16(const std::string& family, Backend backend) {
+  const FamilyGolden golden(kFolder / family);
   const FamilyRun::Training training =
-      FamilyRun(golden, model_of(golden.record["model"]), Precision::Bf16).train(20);
+      FamilyRun(golden, model_of(golden.record["model"]), Precision::Bf16, std::move(backend)).train(20);
   for (size_t step = 0; step < training.losses.size(); ++step) {
     const double want = golden.record["losses"][step];
     EXPECT_NEAR(training.losses[step], want, 2e-2 * want) << step;
   }
+}
+
+TEST_P(Families, FollowTransformersInFp32) { follow_in_fp32(GetParam(), cpu::make_backend()); }
+TEST_P(Families, FollowTransformersInBf16) { follow_in_bf16(GetParam(), cpu::make_backend()); }
+
+TEST_P(Families, FollowTransformersOnAGpu) {
+  if (!cuda::is_built() || cuda::devices().empty()) GTEST_SKIP() << "no GPU on this machine";
+  follow_in_fp32(GetParam(), cuda::make_backend(cpu::make_backend().kernels));
+  follow_in_bf16(GetParam(), cuda::make_backend(cpu::make_backend().kernels));
 }
 
 // The comparison sees each key: without it, other logits come out, or the weights do not fit.

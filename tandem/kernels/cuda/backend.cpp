@@ -21,27 +21,8 @@ bool is_for_hopper(const std::vector<Device>& found) {
          std::all_of(found.begin(), found.end(), [](const Device& device) { return device.major == 9; });
 }
 
-// What other families than gpt2 and plain llama need, and no kernel here does yet.
+// Attributes of ops that no kernel here knows yet.
 constexpr Lack kLacks[] = {
-    {Op::QkNorm},
-    {Op::QkNormGrad},
-    {Op::Geglu},
-    {Op::GegluGrad},
-    {Op::Rope, "dims"},
-    {Op::Rope, "scaling"},
-    {Op::RopeGrad, "dims"},
-    {Op::RopeGrad, "scaling"},
-    {Op::Attention, "window"},
-    {Op::Attention, "softcap"},
-    {Op::Attention, "scale"},
-    {Op::Attention, "segments"},
-    {Op::AttentionGrad, "window"},
-    {Op::AttentionGrad, "softcap"},
-    {Op::AttentionGrad, "scale"},
-    {Op::AttentionGrad, "segments"},
-    {Op::RmsNorm, "plus_one"},
-    {Op::AddRmsNorm, "plus_one"},
-    {Op::RmsNormGrad, "plus_one"},
     {Op::LinearCrossEntropy, "softcap"},
     {Op::LinearCrossEntropy, "scale"},
     {Op::LinearCrossEntropyGrad, "softcap"},

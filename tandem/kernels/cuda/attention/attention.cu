@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   }
 
   const int end = call.causal ? min(call.tokens, begin + Geometry::kRows) : call.tokens;
-  for (int key_begin = 0; key_begin < end; key_begin += Geometry::kRows) {
+  const int first = call.first_key(begin) / Geometry::kRows * Geometry::kRows;
+  for (int key_begin = first; key_begin < end; key_begin += Geometry::kRows) {
     __syncthreads();  // the values before have been read
     load_rows<kDim>(vectors, call, qkv, keys, key_begin);
     __syncthreads();
@@ -54,18 +55,18 @@ __global__ void __launch_bounds__(kTileThreads, 2)
 #pragma unroll
     for (int i = 0; i < kMicro; ++i) {
       const int query = begin + tile_y() * kMicro + i;
-      // Key 0 is seen by every query and is in the first tile, so the maximum is finite from there on.
-      const int last = call.causal ? min(query, call.tokens - 1) : call.tokens - 1;
-      float above = largest[i];
+      const float before = largest[i];
+      float above = before;
 #pragma unroll
       for (int j = 0; j < kMicro; ++j) {
         const int key = key_begin + tile_x() + 16 * j;
-        scores[i][j] = key <= last ? scores[i][j] * call.scale : kUnseen;
+        scores[i][j] = call.sees(batch, query, key) ? call.score(scores[i][j]) : kUnseen;
         above = fmaxf(above, scores[i][j]);
       }
       above = row_max(above);
-      const float shrink = __expf(largest[i] - above);
       largest[i] = above;
+      if (above == kUnseen) above = 0;  // nothing was seen yet: every weight is 0
+      const float shrink = __expf(before - above);
       float part = 0;
 #pragma unroll
       for (int j = 0; j < kMicro; ++j) {
@@ -98,7 +99,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
 void run_attention(const KernelArgs& args, Stream& stream) {
   const TensorArg& qkv = args.in[0];
   if (qkv.elems() == 0) return;
-  const AttentionCall call = attention_call(qkv.type, args.attrs);
+  const AttentionCall call =
+      attention_call(qkv.type, args.attrs, args.in.size() > 1 ? args.in[1].as<int>() : nullptr);
   for_head_dim(call.head_dim, [&]<int kDim>(std::integral_constant<int, kDim>) {
     using Geometry = Tile<kDim>;
     constexpr int kBytes = (2 * Geometry::kVectors + Geometry::kScores) * static_cast<int>(sizeof(float));
@@ -113,7 +115,7 @@ void run_attention(const KernelArgs& args, Stream& stream) {
 }
 
 bool supports(const CallSignature& call) {
-  return call.in.size() == 1 && call.out.size() == 2 && is_tiled_attention(call.in[0], *call.attrs) &&
+  return call.out.size() == 2 && is_tiled_attention(call.in[0], *call.attrs) &&
          call.out[0].dtype == call.in[0].dtype && call.out[1].dtype == DType::F32;
 }
 

@@ -6,12 +6,22 @@
 
 namespace tandem::cuda {
 
+inline HostTensor segments_of(const cpu::AttentionCase& c) {
+  HostTensor segments(DType::I32, {c.batch, c.tokens});
+  const std::vector<double> values = c.segments();
+  for (size_t i = 0; i < values.size(); ++i)
+    segments.arg().as<int32_t>()[i] = static_cast<int32_t>(values[i]);
+  return segments;
+}
+
 inline Call attention_call(const cpu::AttentionCase& c, double deviation = 1) {
-  return {Op::Attention,
-          {random_tensor(c.dtype, c.qkv().shape, 1, deviation)},
-          {c.out(), c.lse()},
-          {-1, -1},
-          c.attrs()};
+  Call call{Op::Attention,
+            {random_tensor(c.dtype, c.qkv().shape, 1, deviation)},
+            {c.out(), c.lse()},
+            {-1, -1},
+            c.attrs()};
+  if (c.segmented) call.in.push_back(segments_of(c));
+  return call;
 }
 
 // Takes the output and log-sum-exp that the reference's forward pass gives.
@@ -19,11 +29,13 @@ inline Call attention_grad_call(const cpu::AttentionCase& c, double deviation = 
   const Call forward = attention_call(c, deviation);
   const std::vector<HostTensor> made =
       cpu::run(cpu::reference_kernel(Op::Attention), forward, cpu::pool_of(1));
-  return {Op::AttentionGrad,
-          {random_tensor(c.dtype, c.out().shape, 2), forward.in[0], made[0], made[1]},
-          {c.qkv()},
-          {-1},
-          c.attrs()};
+  Call call{Op::AttentionGrad,
+            {random_tensor(c.dtype, c.out().shape, 2), forward.in[0], made[0], made[1]},
+            {c.qkv()},
+            {-1},
+            c.attrs()};
+  if (c.segmented) call.in.push_back(forward.in[1]);
+  return call;
 }
 
 // Kernels for 16 bits round probabilities and gradients of scores to the storage type before they multiply by

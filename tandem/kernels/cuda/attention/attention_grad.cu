@@ -1,6 +1,6 @@
 // The gradient of attention, with p = exp(score - lse) made anew from the queries and keys, and d = dout .
 // out:
-//   dscore = p (dout . v - d),   dq = sum of dscore k,   dk = sum of dscore q,   dv = sum of p dout.
+//   dscore = p (dout . v - d) slope,   dq = sum of dscore k,   dk = sum of dscore q,   dv = sum of p dout.
 // A tile of queries, going over keys, and a tile of keys, going over the queries of its group of heads, do
 // the same with the parts exchanged: rows (q, dout) against columns (k, v), or rows (k, v) against columns
 // (q, dout). Each result has one block that sums it in a fixed order.
@@ -39,11 +39,12 @@ __global__ void __launch_bounds__(kTileThreads)
   tensors.dots[first + token % call.tokens] = sum;
 }
 
-// From the products of a tile of rows and one of columns to probabilities and the gradients of scores.
+// From the products of a tile of rows and one of columns to probabilities and the gradients of scores, short
+// of the scale.
 template <int kDim, bool kKeyRows>
-__device__ __forceinline__ void score_gradients(const AttentionCall& call, int row_begin, int column_begin,
-                                                const float* lse, const float* dots, Scores<kDim>& p,
-                                                Scores<kDim>& dscore) {
+__device__ __forceinline__ void score_gradients(const AttentionCall& call, int batch, int row_begin,
+                                                int column_begin, const float* lse, const float* dots,
+                                                Scores<kDim>& p, Scores<kDim>& dscore) {
   constexpr int kMicro = Tile<kDim>::kMicro;
 #pragma unroll
   for (int i = 0; i < kMicro; ++i) {
@@ -53,9 +54,15 @@ __device__ __forceinline__ void score_gradients(const AttentionCall& call, int r
       const int query = kKeyRows ? column_begin + column : row_begin + row;
       const int key = kKeyRows ? row_begin + row : column_begin + column;
       const int at = kKeyRows ? column : row;  // of the query, in the tile
-      const bool seen = query < call.tokens && key < call.tokens && (!call.causal || key <= query);
-      p[i][j] = seen ? __expf(fmaf(p[i][j], call.scale, -lse[at])) : 0.0f;
-      dscore[i][j] = p[i][j] * (dscore[i][j] - dots[at]);
+      const bool seen = call.sees(batch, query, key);
+      if (call.cap == 0) {
+        p[i][j] = seen ? __expf(fmaf(p[i][j], call.scale, -lse[at])) : 0.0f;
+        dscore[i][j] = p[i][j] * (dscore[i][j] - dots[at]);
+      } else {
+        const float score = call.score(p[i][j]), bent = score / call.cap;
+        p[i][j] = seen ? __expf(score - lse[at]) : 0.0f;
+        dscore[i][j] = p[i][j] * (dscore[i][j] - dots[at]) * (1 - bent * bent);
+      }
     }
   }
 }
@@ -111,8 +118,11 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 64 ? 2 : 1)
   clear<kDim>(sums_v);
   const int first_head = kKeyRows ? kv_head * group : row_head;
   const int last_head = kKeyRows ? first_head + group : first_head + 1;
-  const int column_first = kKeyRows && call.causal ? begin : 0;
-  const int column_end = !kKeyRows && call.causal ? min(call.tokens, begin + Geometry::kRows) : call.tokens;
+  const int seen_first = call.first_key(begin) / Geometry::kRows * Geometry::kRows;
+  const int column_first = !kKeyRows ? seen_first : call.causal ? begin : 0;
+  const int column_end = kKeyRows      ? call.query_end(begin + Geometry::kRows)
+                         : call.causal ? min(call.tokens, begin + Geometry::kRows)
+                                       : call.tokens;
   for (int head = first_head; head < last_head; ++head) {
     for (int column_begin = column_first; column_begin < column_end; column_begin += Geometry::kRows) {
       __syncthreads();  // the columns before have been read
@@ -125,7 +135,7 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 64 ? 2 : 1)
       Scores<kDim> p, dscore;
       dot_rows<kDim>(row_qk, column_qk, p);
       dot_rows<kDim>(row_ov, column_ov, dscore);
-      score_gradients<kDim, kKeyRows>(call, begin, column_begin, lse, dots, p, dscore);
+      score_gradients<kDim, kKeyRows>(call, batch, begin, column_begin, lse, dots, p, dscore);
       if constexpr (kKeyRows) {
         store_scores<kDim>(weights, p);
         __syncwarp();
@@ -171,7 +181,8 @@ size_t workspace(const CallSignature& call, int) {
 void run_attention_grad(const KernelArgs& args, Stream& stream) {
   const TensorArg& qkv = args.in[1];
   if (qkv.elems() == 0) return;
-  const AttentionCall call = attention_call(qkv.type, args.attrs);
+  const AttentionCall call =
+      attention_call(qkv.type, args.attrs, args.in.size() > 4 ? args.in[4].as<int>() : nullptr);
   const int64_t rows = args.in[3].elems();
   TANDEM_CHECK(args.workspace.size() >= static_cast<size_t>(rows) * sizeof(float));
   const GradTensors tensors{.dout = args.in[0].data,
@@ -193,7 +204,8 @@ void run_attention_grad(const KernelArgs& args, Stream& stream) {
 }
 
 bool supports(const CallSignature& call) {
-  if (call.in.size() != 4 || !is_tiled_attention(call.in[1], *call.attrs)) return false;
+  const bool segments = call.attrs->integer_or("segments", 0) != 0;
+  if (call.in.size() != (segments ? 5 : 4) || !is_tiled_attention(call.in[1], *call.attrs)) return false;
   const DType storage = call.in[1].dtype;
   return call.in[0].dtype == storage && call.in[2].dtype == storage && call.in[3].dtype == DType::F32 &&
          call.out[0].dtype == storage;

@@ -46,6 +46,32 @@ TEST(TiledAttentionGrad, MatchesReferenceOverRaggedShapes) {
   }
 }
 
+// Windows smaller than a tile, of a tile, of several and of all; caps, scales and segments, one by one and
+// together.
+std::vector<Case> families_cases() {
+  std::vector<Case> cases;
+  for (const int64_t head_dim : {40, 128, 256}) {
+    for (const int64_t window : {1, 20, 64, 100, 400})
+      cases.push_back({2, 210, 4, 2, head_dim, 1, DType::F32, window});
+    cases.push_back({1, 150, 2, 2, head_dim, 1, DType::BF16, 0, 2.0});
+    cases.push_back({1, 150, 2, 1, head_dim, 0, DType::F32, 0, 0, 0.07});
+    cases.push_back({2, 200, 2, 1, head_dim, 1, DType::F32, 0, 0, 0, true});
+    cases.push_back({2, 200, 2, 1, head_dim, 0, DType::F16, 0, 0, 0, true});
+    cases.push_back({2, 200, 4, 2, head_dim, 1, DType::F32, 50, 3.0, 0.2, true});
+  }
+  return cases;
+}
+
+TEST(TiledAttention, KnowsWindowsCapsScalesAndSegments) {
+  TANDEM_NEEDS_GPU();
+  for (const Case& c : families_cases()) {
+    SCOPED_TRACE(c.describe());
+    expect_as_reference(attention_call(c), 1e-5, "cuda.attention");
+    expect_as_reference(attention_grad_call(c), 3e-5, "cuda.attention_grad");
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(TiledAttention, MatchesReferenceOverManyTiles) {
   TANDEM_NEEDS_GPU();
   for (const int64_t causal : {0, 1}) {

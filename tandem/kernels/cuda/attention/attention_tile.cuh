@@ -4,6 +4,7 @@
 // need shuffles only, and what these lanes store of it they may read after __syncwarp().
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -42,6 +43,26 @@ struct AttentionCall {
   int batch, tokens, heads, kv_heads, head_dim;
   bool causal;
   float scale;
+  int window;  // keys that a query sees, itself and those before it; the number of tokens or more: all
+  float cap;   // of scores; 0: none
+  const int* segments;  // [batch, tokens]: a query sees keys of its own number; null: all
+
+  __device__ bool sees(int b, int query, int key) const {
+    if (query >= tokens || key >= tokens) return false;
+    if (causal && (key > query || key <= query - window)) return false;
+    return segments == nullptr ||
+           segments[int64_t{b} * tokens + query] == segments[int64_t{b} * tokens + key];
+  }
+  // Of the product of a query and a key.
+  __device__ float score(float product) const {
+    const float s = product * scale;
+    return cap == 0 ? s : cap * tanhf(s / cap);
+  }
+  // The first key that a query from `begin` on sees, and the first query that no key before `end` is seen by.
+  __device__ int first_key(int begin) const { return causal ? max(0, begin - window + 1) : 0; }
+  __device__ int query_end(int end) const {
+    return causal && window < tokens ? min(tokens, end - 1 + window) : tokens;
+  }
 
   // Slots are those of packed qkv: query heads, then keys, then values.
   __device__ HeadRows slot(int b, int index) const { return rows(b, index, heads + 2 * kv_heads); }
@@ -218,8 +239,10 @@ inline bool is_tiled_attention(const TensorType& qkv, const Attrs& attrs) {
   return head_dim > 0 && head_dim <= kMaxHeadDim;
 }
 
-inline AttentionCall attention_call(const TensorType& qkv, const Attrs& attrs) {
+// `segments` is an input of the op, where there is one.
+inline AttentionCall attention_call(const TensorType& qkv, const Attrs& attrs, const int* segments) {
   const PackedHeads packed = packed_heads(qkv, attrs);
+  const double scale = attrs.real_or("scale", 1 / std::sqrt(static_cast<double>(packed.head_dim)));
   return {.dtype = qkv.dtype,
           .batch = static_cast<int>(packed.batch),
           .tokens = static_cast<int>(packed.tokens),
@@ -227,7 +250,10 @@ inline AttentionCall attention_call(const TensorType& qkv, const Attrs& attrs) {
           .kv_heads = static_cast<int>(packed.kv_heads),
           .head_dim = static_cast<int>(packed.head_dim),
           .causal = attrs.integer("causal") != 0,
-          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(packed.head_dim)))};
+          .scale = static_cast<float>(scale),
+          .window = static_cast<int>(std::min(packed.tokens, attrs.integer_or("window", packed.tokens))),
+          .cap = static_cast<float>(attrs.real_or("softcap", 0)),
+          .segments = segments};
 }
 
 }  // namespace tandem::cuda

@@ -129,12 +129,13 @@ std::byte* at_sequence(void* tensor, int64_t begin, int64_t bytes) {
 
 }  // namespace
 
-bool fused_attention_supported(const FusedAttention& s) {
-  return is_half(s.type) && s.time > 0 && s.head_dim % 8 == 0 && s.head_dim <= 128;
+bool fused_attention_supported(const FusedAttention& s, int64_t max_head_dim) {
+  return is_half(s.type) && s.time > 0 && s.head_dim % 8 == 0 && s.head_dim <= max_head_dim;
 }
 
-bool fused_attention_grad_supported(const FusedAttention& s) {
-  return fused_attention_supported(s) && (s.causal || !is_padded(s));
+// The engines do not know the gradient of a capped score.
+bool fused_attention_grad_supported(const FusedAttention& s, int64_t max_head_dim) {
+  return fused_attention_supported(s, max_head_dim) && s.cap == 0 && (s.causal || !is_padded(s));
 }
 
 size_t fused_attention_workspace(const FusedAttention&) { return kAlignment + kEngineBytes; }

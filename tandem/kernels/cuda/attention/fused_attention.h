@@ -18,18 +18,24 @@ struct FusedAttention {
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, head_dim = 0;
   DType type = DType::BF16;
   bool causal = true;
+  float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
+  int64_t window = 0;  // keys that a query sees, itself and those before it; 0: all
+  float cap = 0;       // scores become cap tanh(score / cap); 0: they stay
   // The gradient's sums in a fixed order: the queries' gradient is then made from gradients of scores in
   // memory, 16 bits each, and not by fp32 atomic additions.
   bool deterministic = true;
   // Scores whose gradients are in memory at once; beyond it, the gradient is made some sequences at a time.
   int64_t max_scores = int64_t{1} << 31;
 
+  bool is_plain() const { return scale == 0 && window == 0 && cap == 0; }
   int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }  // of a packed row
   auto operator<=>(const FusedAttention&) const = default;
 };
 
-bool fused_attention_supported(const FusedAttention& shape);
-bool fused_attention_grad_supported(const FusedAttention& shape);
+inline constexpr int64_t kFusedHeadDim = 128;   // of every GPU's engines
+inline constexpr int64_t kHopperHeadDim = 256;  // of a Hopper's
+bool fused_attention_supported(const FusedAttention& shape, int64_t max_head_dim = kFusedHeadDim);
+bool fused_attention_grad_supported(const FusedAttention& shape, int64_t max_head_dim = kFusedHeadDim);
 
 // Scratch: a bound that needs neither a GPU nor the library, so that a step planned anywhere is the step that
 // runs. An engine that wants more is not chosen.

@@ -37,6 +37,7 @@ Layout scores_transposed(const FusedAttention& s) {
 Layout statistics(const FusedAttention& s) { return dense(s, 1); }
 
 float score_scale(const FusedAttention& s) {
+  if (s.scale != 0) return s.scale;
   return static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
 }
 
@@ -46,13 +47,30 @@ Tensor product(Graph& graph, Tensor a, Tensor b, Layout layout) {
   return out;
 }
 
-// Minus infinity where the key comes after the query.
-Tensor hide_the_future(Graph& graph, Tensor x) {
-  const Tensor row = graph.index(x, 2), column = graph.index(x, 3);
-  const Tensor past =
-      graph.pointwise(CUDNN_POINTWISE_CMP_GE, {row, column}, CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN);
-  const Tensor hidden = graph.scalar(-std::numeric_limits<float>::infinity());
-  return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {x, hidden, past});
+// Minus infinity where the key comes after the query, or too long before it.
+Tensor hide_unseen(Graph& graph, const FusedAttention& s, Tensor x) {
+  const auto select = [&](Tensor seen) {
+    const Tensor hidden = graph.scalar(-std::numeric_limits<float>::infinity());
+    return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {x, hidden, seen});
+  };
+  if (s.causal) {
+    const Tensor row = graph.index(x, 2), column = graph.index(x, 3);
+    x = select(
+        graph.pointwise(CUDNN_POINTWISE_CMP_GE, {row, column}, CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN));
+  }
+  if (s.window != 0) {
+    const Tensor row = graph.index(x, 2), column = graph.index(x, 3);
+    const Tensor end =
+        graph.pointwise(CUDNN_POINTWISE_ADD, {column, graph.scalar(static_cast<float>(s.window))});
+    x = select(graph.pointwise(CUDNN_POINTWISE_CMP_GT, {end, row}, CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN));
+  }
+  return x;
+}
+
+// The hyperbolic tangent of scores over their cap.
+Tensor bent(Graph& graph, const FusedAttention& s, Tensor score) {
+  const Tensor small = graph.pointwise(CUDNN_POINTWISE_DIV, {score, graph.scalar(s.cap)});
+  return graph.pointwise(CUDNN_POINTWISE_TANH_FWD, {small});
 }
 
 // The gradient of keys or values: its product is made for each query head, then summed over a group's.
@@ -76,7 +94,8 @@ Graph fused_attention_graph(const FusedAttention& s) {
 
   Tensor score = product(graph, q, k_transposed, scores(s));
   score = graph.pointwise(CUDNN_POINTWISE_MUL, {score, graph.scalar(score_scale(s))});
-  if (s.causal) score = hide_the_future(graph, score);
+  if (s.cap != 0) score = graph.pointwise(CUDNN_POINTWISE_MUL, {bent(graph, s, score), graph.scalar(s.cap)});
+  score = hide_unseen(graph, s, score);
 
   const Tensor largest = graph.temporary(statistics(s)), sum = graph.temporary(statistics(s));
   graph.reduce(CUDNN_REDUCE_TENSOR_MAX, score, largest);
@@ -112,8 +131,13 @@ Graph fused_attention_grad_graph(const FusedAttention& s) {
 
   Tensor score = product(graph, q, k_transposed, scores(s));
   score = graph.pointwise(CUDNN_POINTWISE_MUL, {score, scale});
+  Tensor tangent = {};
+  if (s.cap != 0) {
+    tangent = bent(graph, s, score);
+    score = graph.pointwise(CUDNN_POINTWISE_MUL, {tangent, graph.scalar(s.cap)});
+  }
   score = graph.pointwise(CUDNN_POINTWISE_SUB, {score, lse});
-  if (s.causal) score = hide_the_future(graph, score);
+  score = hide_unseen(graph, s, score);
   const Tensor p = graph.pointwise(CUDNN_POINTWISE_EXP, {score});
   const Tensor p_transposed = graph.temporary(scores_transposed(s), type);
   graph.reshape(p, p_transposed);
@@ -122,6 +146,11 @@ Graph fused_attention_grad_graph(const FusedAttention& s) {
   Tensor dscore = product(graph, dout, v_transposed, scores(s));
   dscore = graph.pointwise(CUDNN_POINTWISE_SUB, {dscore, row_sums});
   dscore = graph.pointwise(CUDNN_POINTWISE_MUL, {dscore, p});
+  if (s.cap != 0) {  // the slope of the hyperbolic tangent
+    const Tensor square = graph.pointwise(CUDNN_POINTWISE_MUL, {tangent, tangent});
+    const Tensor slope = graph.pointwise(CUDNN_POINTWISE_SUB, {graph.scalar(1), square});
+    dscore = graph.pointwise(CUDNN_POINTWISE_MUL, {dscore, slope});
+  }
   dscore = graph.pointwise(CUDNN_POINTWISE_MUL, {dscore, scale});
   const Tensor dscore_transposed = graph.temporary(scores_transposed(s), type);
   graph.reshape(dscore, dscore_transposed);

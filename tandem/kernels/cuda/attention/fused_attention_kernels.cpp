@@ -20,14 +20,19 @@ FusedAttention shape_of(const TensorType& qkv, const Attrs& attrs) {
                        .kv_heads = packed.kv_heads,
                        .head_dim = packed.head_dim,
                        .type = qkv.dtype,
-                       .causal = attrs.integer("causal") != 0};
+                       .causal = attrs.integer("causal") != 0,
+                       .scale = static_cast<float>(attrs.real_or("scale", 0)),
+                       .cap = static_cast<float>(attrs.real_or("softcap", 0))};
+  if (const int64_t window = attrs.integer_or("window", packed.tokens); window < packed.tokens)
+    shape.window = window;
   if (attrs.has("scratch"))  // 16 bits a score
     shape.max_scores = std::min(shape.max_scores, attrs.integer("scratch") / dtype_bytes(DType::BF16));
   return shape;
 }
 
+template <int64_t kMaxHeadDim>
 bool supports(const CallSignature& call) {
-  return fused_attention_supported(shape_of(call.in[0], *call.attrs));
+  return call.in.size() == 1 && fused_attention_supported(shape_of(call.in[0], *call.attrs), kMaxHeadDim);
 }
 size_t workspace(const CallSignature& call, int) {
   return fused_attention_workspace(shape_of(call.in[0], *call.attrs));
@@ -38,8 +43,10 @@ void run(const KernelArgs& args, Stream& stream) {
                       args.workspace, queue_of(stream));
 }
 
+template <int64_t kMaxHeadDim>
 bool supports_grad(const CallSignature& call) {
-  return call.in.size() == 4 && fused_attention_grad_supported(shape_of(call.in[1], *call.attrs));
+  return call.in.size() == 4 &&
+         fused_attention_grad_supported(shape_of(call.in[1], *call.attrs), kMaxHeadDim);
 }
 size_t workspace_grad(const CallSignature& call, int) {
   return fused_attention_grad_workspace(shape_of(call.in[1], *call.attrs));
@@ -73,6 +80,13 @@ void run_hopper_grad(const KernelArgs& args, Stream& stream) {
                             queue_of(stream));
 }
 
+template <int64_t kMaxHeadDim>
+void add_fused(KernelRegistry& registry) {
+  registry.add({"cudnn.attention", Op::Attention, supports<kMaxHeadDim>, workspace, run, run});
+  registry.add({"cudnn.attention_grad", Op::AttentionGrad, supports_grad<kMaxHeadDim>, workspace_grad,
+                run_grad, run_grad});
+}
+
 }  // namespace
 
 bool hopper_sums_for_bias(const TensorType& qkv, const Attrs& attrs) {
@@ -82,12 +96,9 @@ bool hopper_sums_for_bias(const TensorType& qkv, const Attrs& attrs) {
 void add_hopper_kernels(KernelRegistry& registry) {
   registry.add({"hopper.attention_grad", Op::AttentionGrad, supports_hopper_grad, workspace_hopper_grad,
                 run_hopper_grad});
+  add_fused<kHopperHeadDim>(registry);
 }
 
-void add_fused_attention_kernels(KernelRegistry& registry) {
-  registry.add({"cudnn.attention", Op::Attention, supports, workspace, run, run});
-  registry.add(
-      {"cudnn.attention_grad", Op::AttentionGrad, supports_grad, workspace_grad, run_grad, run_grad});
-}
+void add_fused_attention_kernels(KernelRegistry& registry) { add_fused<kFusedHeadDim>(registry); }
 
 }  // namespace tandem::cuda

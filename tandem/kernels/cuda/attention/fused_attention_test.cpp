@@ -73,6 +73,27 @@ TEST(FusedAttentionGrad, MatchesTheReference) {
   }
 }
 
+// Windows, scales, caps (whose gradient is not for the library) and, on a Hopper, heads of up to 256.
+const Case kFamilies[] = {
+    {1, 256, 4, 2, 64, 1, DType::BF16, 40},          {2, 200, 4, 2, 128, 1, DType::BF16, 130},
+    {1, 200, 2, 2, 80, 1, DType::F16, 0, 0, 0.2},    {1, 256, 4, 1, 256, 1, DType::BF16},
+    {1, 300, 4, 1, 256, 1, DType::BF16, 100, 0, .1}, {1, 256, 4, 2, 192, 1, DType::F16},
+    {1, 200, 4, 2, 128, 1, DType::BF16, 0, 3.0},     {1, 256, 4, 2, 256, 1, DType::BF16, 60, 3.0, 0.1},
+};
+
+TEST(FusedAttention, KnowsWindowsScalesCapsAndWideHeads) {
+  TANDEM_NEEDS_GPU();
+  const bool hopper = devices().front().major == 9;
+  for (const Case& c : kFamilies) {
+    if (c.head_dim > kFusedHeadDim && !hopper) continue;
+    SCOPED_TRACE(c.describe());
+    expect_as_reference(attention_call(c), attention_slack(c.dtype), "cudnn.attention");
+    if (c.softcap == 0)
+      expect_as_reference(attention_grad_call(c), 2 * attention_slack(c.dtype), "cudnn.attention_grad");
+    if (HasFatalFailure()) return;
+  }
+}
+
 // Products of normals of deviation 30 reach into the thousands: exp of a score alone would overflow.
 TEST(FusedAttention, StaysFiniteForLargeScores) {
   TANDEM_NEEDS_GPU();

@@ -438,7 +438,7 @@ int64_t tiles_of_rows(const AttentionShape& shape) { return int64_t{shape.batch}
 }  // namespace
 
 bool hopper_attention_grad_supported(const FusedAttention& shape) {
-  return is_half(shape.type) && shape.time > 0 && shape.head_dim == kTileSide;
+  return shape.is_plain() && is_half(shape.type) && shape.time > 0 && shape.head_dim == kTileSide;
 }
 
 size_t hopper_attention_grad_workspace(const FusedAttention& fused, bool with_bias) {

@@ -1,6 +1,7 @@
-// Rotary positions, in place on packed qkv: the pair (i, i + head_dim / 2) of every query and key head is
-// turned by t * theta^(-2 i / head_dim), and back by the gradient. A block takes one position, makes its few
-// cosines and sines once, and turns the heads of several sequences with them.
+// Rotary positions, in place on packed qkv: the pair (i, i + dims / 2) among the first `dims` features of
+// every query and key head is turned by t times its frequency (base/rope_frequencies.h), and back by the
+// gradient. A block takes one position, makes its few cosines and sines once, and turns the heads of several
+// sequences with them.
 //
 // t times a frequency needs more bits than fp32 has: it is made in double and in turns, so that the whole
 // turns can be dropped exactly; what is left is good for fp32.
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tandem/base/rope_frequencies.h"
 #include "tandem/kernels/cuda/attention/packed_heads.h"
 #include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/elements.cuh"
@@ -22,6 +24,7 @@ constexpr int kGroupsPerBlock = 1024;  // about: enough to be worth the table
 
 struct Turns {
   double per_position[kMaxPairs];
+  float factor;  // of cosines and sines
 };
 
 struct RopeShape {
@@ -29,8 +32,9 @@ struct RopeShape {
   int batch_step;  // sequences a block
   int tokens;
   int turned_heads;  // queries and keys
-  int pairs;         // a head
-  int64_t stride;    // elements of a token
+  int head_dim;
+  int pairs;       // of a head, that turn
+  int64_t stride;  // elements of a token
 };
 
 template <int kSize, typename T>
@@ -43,8 +47,8 @@ __global__ void __launch_bounds__(kThreads)
     const double turned = t * turns.per_position[i];
     float sine = 0, cosine = 1;
     sincospif(2 * static_cast<float>(turned - rint(turned)), &sine, &cosine);
-    cosines[i] = cosine;
-    sines[i] = direction * sine;
+    cosines[i] = turns.factor * cosine;
+    sines[i] = direction * turns.factor * sine;
   }
   __syncthreads();
   const int groups = shape.pairs / kSize;  // a head
@@ -55,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
     const int i = item % groups * kSize;
     const int head = item / groups % shape.turned_heads;
     const int batch = first_batch + item / groups / shape.turned_heads;
-    T* first = qkv + (int64_t{batch} * shape.tokens + t) * shape.stride + head * 2 * shape.pairs + i;
+    T* first = qkv + (int64_t{batch} * shape.tokens + t) * shape.stride + head * shape.head_dim + i;
     T* second = first + shape.pairs;
     Group<T, kSize> a = load_group<kSize>(first), b = load_group<kSize>(second);
     const auto cosine = load_group<kSize>(cosines + i), sine = load_group<kSize>(sines + i);
@@ -70,22 +74,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-Turns turns_of(const PackedHeads& packed, double theta) {
+int64_t turned_dims(const PackedHeads& packed, const Attrs& attrs) {
+  return attrs.integer_or("dims", packed.head_dim);
+}
+
+Turns turns_of(const PackedHeads& packed, const Attrs& attrs) {
+  const RopeFrequencies frequencies = rope_frequencies(attrs.real("theta"), turned_dims(packed, attrs),
+                                                       attrs.text_or("scaling", "none"), packed.tokens);
   Turns turns = {};
-  for (int64_t i = 0; i < packed.head_dim / 2; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(packed.head_dim);
-    turns.per_position[i] = std::pow(theta, exponent) / (2 * std::numbers::pi);
-  }
+  for (size_t i = 0; i < frequencies.values.size(); ++i)
+    turns.per_position[i] = frequencies.values[i] / (2 * std::numbers::pi);
+  turns.factor = static_cast<float>(frequencies.factor);
   return turns;
 }
 
 template <int kSize, typename T>
-void launch_rope(T* qkv, const PackedHeads& packed, const Turns& turns, float direction, cudaStream_t queue) {
+void launch_rope(T* qkv, const PackedHeads& packed, int64_t dims, const Turns& turns, float direction,
+                 cudaStream_t queue) {
   RopeShape shape = {.batch = static_cast<int>(packed.batch),
                      .batch_step = 1,
                      .tokens = static_cast<int>(packed.tokens),
                      .turned_heads = static_cast<int>(packed.heads + packed.kv_heads),
-                     .pairs = static_cast<int>(packed.head_dim / 2),
+                     .head_dim = static_cast<int>(packed.head_dim),
+                     .pairs = static_cast<int>(dims / 2),
                      .stride = packed.qkv_stride()};
   const int groups = shape.turned_heads * (shape.pairs / kSize);  // a token
   constexpr int kMaxGridY = 65535;
@@ -102,13 +113,14 @@ void rotate(const KernelArgs& args, Stream& stream, float direction) {
   TANDEM_CHECK(args.in[0].data == qkv.data, "rope works in place");
   if (qkv.elems() == 0) return;
   const PackedHeads packed = packed_heads(qkv.type, args.attrs);
-  const Turns turns = turns_of(packed, args.attrs.real("theta"));
+  const int64_t dims = turned_dims(packed, args.attrs);
+  const Turns turns = turns_of(packed, args.attrs);
   for_storage(qkv.type.dtype, [&]<typename T>(T*) {
     constexpr int kSize = Pack<T>::kSize;
-    if (packed.head_dim / 2 % kSize == 0 && is_aligned(qkv.data, 16)) {
-      launch_rope<kSize>(qkv.as<T>(), packed, turns, direction, queue_of(stream));
+    if (dims / 2 % kSize == 0 && packed.head_dim % kSize == 0 && is_aligned(qkv.data, 16)) {
+      launch_rope<kSize>(qkv.as<T>(), packed, dims, turns, direction, queue_of(stream));
     } else {
-      launch_rope<1>(qkv.as<T>(), packed, turns, direction, queue_of(stream));
+      launch_rope<1>(qkv.as<T>(), packed, dims, turns, direction, queue_of(stream));
     }
   });
 }
@@ -118,8 +130,9 @@ void run_rope_grad(const KernelArgs& args, Stream& stream) { rotate(args, stream
 
 bool supports(const CallSignature& call) {
   if (!is_storage(call.in[0].dtype) || !are_packed_heads(call.in[0], *call.attrs)) return false;
-  const int64_t head_dim = packed_heads(call.in[0], *call.attrs).head_dim;
-  return head_dim > 0 && head_dim % 2 == 0 && head_dim / 2 <= kMaxPairs;
+  const PackedHeads packed = packed_heads(call.in[0], *call.attrs);
+  const int64_t dims = turned_dims(packed, *call.attrs);
+  return dims > 0 && dims % 2 == 0 && dims <= packed.head_dim && dims / 2 <= kMaxPairs;
 }
 
 }  // namespace

@@ -7,12 +7,20 @@ namespace {
 struct Case {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   double theta;
+  int64_t dims = 0;
+  const char* scaling = nullptr;
+
+  Attrs attrs() const {
+    Attrs attrs{{"heads", heads}, {"kv_heads", kv_heads}, {"theta", theta}};
+    if (dims != 0) attrs.set("dims", dims);
+    if (scaling != nullptr) attrs.set("scaling", std::string(scaling));
+    return attrs;
+  }
 };
 
 Call rope_call(Op op, const Case& c, HostTensor qkv) {
   const TensorType type = qkv.type;
-  return {
-      op, {std::move(qkv)}, {type}, {0}, {{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"theta", c.theta}}};
+  return {op, {std::move(qkv)}, {type}, {0}, c.attrs()};
 }
 HostTensor random_qkv(DType dtype, const Case& c) {
   return random_tensor(dtype, {c.batch, c.tokens, (c.heads + 2 * c.kv_heads) * c.head_dim}, 1);
@@ -20,10 +28,21 @@ HostTensor random_qkv(DType dtype, const Case& c) {
 
 // Head sizes that are whole groups of 16 bytes and ones that are not; one sequence a block, several, and
 // several blocks of them.
-constexpr Case kCases[] = {{2, 1, 1, 1, 2, 10000.0},      {1, 5, 3, 1, 20, 10000.0},
-                           {2, 67, 4, 2, 64, 10000.0},    {1, 33, 2, 2, 80, 500000.0},
-                           {3, 20, 32, 8, 128, 500000.0}, {2, 3, 1, 1, 512, 10000.0},
-                           {700, 2, 1, 1, 16, 10000.0}};
+constexpr Case kCases[] = {{2, 1, 1, 1, 2, 10000.0},
+                           {1, 5, 3, 1, 20, 10000.0},
+                           {2, 67, 4, 2, 64, 10000.0},
+                           {1, 33, 2, 2, 80, 500000.0},
+                           {3, 20, 32, 8, 128, 500000.0},
+                           {2, 3, 1, 1, 512, 10000.0},
+                           {700, 2, 1, 1, 16, 10000.0},
+                           {2, 50, 4, 2, 80, 10000.0, 32},
+                           {2, 50, 2, 1, 20, 10000.0, 6},
+                           {1, 90, 4, 4, 64, 500000.0, 0, "linear:factor=4"},
+                           {1, 90, 2, 1, 64, 10000.0, 0,
+                            "yarn:factor=4,original_max_position_embeddings=16,beta_fast=2,beta_slow=0.25"},
+                           {1, 40, 2, 1, 16, 10000.0, 8,
+                            "longrope:short_factor=1 1.1 1.3 1.7,long_factor=1.5 2 3 4.5,"
+                            "original_max_position_embeddings=16,max_position_embeddings=64"}};
 
 TEST(Rope, MatchesReferenceOverRaggedShapes) {
   TANDEM_NEEDS_GPU();

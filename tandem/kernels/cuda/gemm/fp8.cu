@@ -223,7 +223,7 @@ struct SwigluGradSource {
     to_floats(load_pack_once(gate_up + row * 2 * cols + cols + col).value, up);
 #pragma unroll
     for (int i = 0; i < kTileGroup; ++i) {
-      const SwigluSlopes slopes = swiglu_slopes(grad[i], gate[i], up[i]);
+      const GatedSlopes slopes = swiglu_slopes(grad[i], gate[i], up[i]);
       out[0][i] = slopes.gate;
       out[1][i] = slopes.up;
     }

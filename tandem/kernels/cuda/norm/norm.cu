@@ -27,6 +27,7 @@ struct NormCall {
   int width;
   float inv_width;
   float eps;
+  float plus;  // added to gamma
 };
 
 // kPacks packs a thread, pack p of thread t being number p * blockDim.x + t of the row; block (threads of a
@@ -86,6 +87,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps) norm_in_registers(const NormCa
     if (!holds(p)) continue;
     float gamma[kSize], y[kSize] = {};
     to_floats(load_pack(call.gamma + column(p)).value, gamma);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) gamma[i] += call.plus;
     if (centred) to_floats(load_pack(call.beta + column(p)).value, y);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) y[i] = norm_output((x[p][i] - mean) * rstd, gamma[i], y[i]);
@@ -127,7 +130,7 @@ __global__ void __launch_bounds__(kAnyWidthThreads) norm_any_width(const NormCal
   for (int i = first; i < call.width; i += kAnyWidthThreads) {
     const float shift = centred ? to_float(call.beta[i]) : 0.0f;
     const float x_hat = (to_float(x[i]) - mean) * rstd;
-    call.y[begin + i] = from_float<T>(norm_output(x_hat, to_float(call.gamma[i]), shift));
+    call.y[begin + i] = from_float<T>(norm_output(x_hat, to_float(call.gamma[i]) + call.plus, shift));
   }
   if (first == 0) {
     if (centred) call.mean[row] = mean;
@@ -182,7 +185,8 @@ void run_norm(const KernelArgs& args, Stream& stream) {
                .rows = shape.rows(),
                .width = static_cast<int>(shape.last()),
                .inv_width = 1.0f / static_cast<float>(shape.last()),
-               .eps = static_cast<float>(args.attrs.real("eps"))},
+               .eps = static_cast<float>(args.attrs.real("eps")),
+               .plus = args.attrs.integer_or("plus_one", 0) != 0 ? 1.0f : 0.0f},
               queue_of(stream));
   });
 }
@@ -210,6 +214,7 @@ void add_norm_kernels(KernelRegistry& registry) {
   add_norm<false, false>(registry, "cuda.rms_norm", Op::RmsNorm);
   add_norm<false, true>(registry, "cuda.add_rms_norm", Op::AddRmsNorm);
   add_norm_grad_kernels(registry);
+  add_qk_norm_kernels(registry);
 }
 
 }  // namespace tandem::cuda

@@ -60,6 +60,17 @@ inline bool all_of_type(DType dtype, const std::vector<TensorType>& types, size_
                                              [=](const TensorType& type) { return type.dtype == dtype; });
 }
 
+// Where sums over rows go, which blocks have made of their rows: dgamma [, dbeta] [, the sum of dx].
+struct ColumnGrads {
+  float* to[3];
+  int count;
+  int width;  // of each
+  bool fresh;
+};
+// Adds up the blocks' partial sums [blocks][count * width], in order.
+void combine_columns(const ColumnGrads& grads, const float* partials, int blocks, cudaStream_t queue);
+
 void add_norm_grad_kernels(KernelRegistry& registry);  // LayerNormGrad, RmsNormGrad
+void add_qk_norm_kernels(KernelRegistry& registry);    // QkNorm, QkNormGrad
 
 }  // namespace tandem::cuda

@@ -20,16 +20,6 @@ constexpr int kProcessors = 132;
 constexpr int kMinBlockRows = 8;  // so that a block's sums are small beside its rows
 constexpr int kCombineRows = 32;  // threads that share a column of the blocks' sums
 constexpr int kColumnThreads = 128;
-constexpr int kMaxSums = 3;
-
-// Where the sums over the rows go: dgamma [, dbeta] [, the sum of dx].
-struct ColumnGrads {
-  float* to[kMaxSums];
-  int count;
-  int width;
-  bool fresh;
-};
-
 // Rows of any width and alignment take several kernels: first the sums, one column a thread, then dx, which
 // may overwrite dy, then its sum.
 template <typename T>
@@ -55,7 +45,8 @@ __global__ void __launch_bounds__(kAnyWidthThreads) input_grad_any_width(const N
   const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
   const int64_t begin = static_cast<int64_t>(row) * call.width;
   const float mean = call.mean_of(row), rstd = call.rstd[row];
-  const auto g = [&](int i) { return to_float(call.dy[begin + i]) * to_float(call.gamma[i]); };
+  const auto gamma = [&](int i) { return to_float(call.gamma[i]) + call.plus; };
+  const auto g = [&](int i) { return to_float(call.dy[begin + i]) * gamma(i); };
   const auto x_hat = [&](int i) { return (to_float(call.x[begin + i]) - mean) * rstd; };
   float sums[2] = {};
   for (int i = first; i < call.width; i += kAnyWidthThreads) {
@@ -69,7 +60,7 @@ __global__ void __launch_bounds__(kAnyWidthThreads) input_grad_any_width(const N
     T dx = from_float<T>(input_gradient(g(i), x_hat(i), mean_g, mean_gx, rstd));
     if (call.y != nullptr) {
       const float beta = call.beta != nullptr ? to_float(call.beta[i]) : 0.0f;
-      call.y[begin + i] = from_float<T>(norm_output(x_hat(i), to_float(call.gamma[i]), beta));
+      call.y[begin + i] = from_float<T>(norm_output(x_hat(i), gamma(i), beta));
     }
     if (call.dres != nullptr) dx = from_float<T>(to_float(dx) + to_float(call.dres[begin + i]));
     call.dx[begin + i] = dx;
@@ -177,9 +168,7 @@ void launch(const NormGradCall<T>& call, const RowPlan& plan, const ColumnGrads&
   } else {
     launch_tuned<T, WideRows>(call, plan, sum_dx, queue);
   }
-  const int columns = grads.count * grads.width;
-  combine_partials<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, kCombineRows), 0, queue>>>(
-      call.partials, plan.blocks, grads);
+  combine_columns(grads, call.partials, plan.blocks, queue);
   check_launch("norm_grad");
 }
 
@@ -221,7 +210,8 @@ void run_norm_grad(const KernelArgs& args, Stream& stream) {
         .partials = reinterpret_cast<float*>(args.workspace.data()),
         .rows = static_cast<int>(dy.shape.rows()),
         .width = width,
-        .inv_width = 1.0f / static_cast<float>(width)};
+        .inv_width = 1.0f / static_cast<float>(width),
+        .plus = args.attrs.integer_or("plus_one", 0) != 0 ? 1.0f : 0.0f};
     launch<T>(call, plan_of(dy), grads, queue_of(stream));
   });
 }
@@ -250,6 +240,11 @@ bool supports_norm_grad(const CallSignature& call) {
 }
 
 }  // namespace
+
+void combine_columns(const ColumnGrads& grads, const float* partials, int blocks, cudaStream_t queue) {
+  const auto columns = static_cast<unsigned>(grads.count * grads.width);
+  combine_partials<<<(columns + 31) / 32, dim3(32, kCombineRows), 0, queue>>>(partials, blocks, grads);
+}
 
 void add_norm_grad_kernels(KernelRegistry& registry) {
   registry.add({"cuda.layer_norm_grad", Op::LayerNormGrad, supports_norm_grad<true>, norm_grad_workspace,

@@ -25,6 +25,7 @@ struct NormGradCall {
   int rows;
   int width;
   float inv_width;
+  float plus;  // added to gamma
 
   __device__ float mean_of(int row) const { return mean == nullptr || row >= rows ? 0.0f : mean[row]; }
   __device__ float rstd_of(int row) const { return row >= rows ? 0.0f : rstd[row]; }
@@ -79,15 +80,22 @@ __device__ __forceinline__ float2 team_sums(float2 sums, float2* scratch) {
   return sums;
 }
 
-// Adds a pack's share to the sums over a row of g (x - mean) and of g, which is dy times gamma.
+template <typename T>
+__device__ __forceinline__ void to_gains(const Pack<T>& gamma, float plus, float (&gains)[Pack<T>::kSize]) {
+  to_floats(gamma.value, gains);
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i) gains[i] += plus;
+}
+
+// Adds a pack's share to the sums over a row of g (x - mean) and of g, which is dy times (gamma + plus).
 template <bool kCentred, typename T>
 __device__ __forceinline__ void add_products(const Pack<T>& dys, const Pack<T>& xs, const Pack<T>& gamma,
-                                             float mean, float2& sums) {
+                                             float plus, float mean, float2& sums) {
   constexpr int kSize = Pack<T>::kSize;
   float dy[kSize], x[kSize], weights[kSize];
   to_floats(dys.value, dy);
   to_floats(xs.value, x);
-  to_floats(gamma.value, weights);
+  to_gains(gamma, plus, weights);
 #pragma unroll
   for (int i = 0; i < kSize; ++i) {
     const float g = dy[i] * weights[i];
@@ -190,7 +198,8 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
     float2 sums = {0, 0};  // of g (x - mean) and g
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      if (holds(p)) add_products<kCentred>(*slot(stage, 0, p), *slot(stage, 1, p), gamma[p], mean, sums);
+      if (holds(p))
+        add_products<kCentred>(*slot(stage, 0, p), *slot(stage, 1, p), gamma[p], call.plus, mean, sums);
     }
     sums = team_sums(sums, scratch[parity]);
     parity ^= 1;
@@ -204,7 +213,7 @@ __global__ void __launch_bounds__(32 * Tuning::kBlockWarps, Tuning::kBlocks)
       float dy[kSize], x_hat[kSize], weights[kSize], values[kSize];
       to_floats(slot(stage, 0, p)->value, dy);
       to_floats(slot(stage, 1, p)->value, x_hat);
-      to_floats(gamma[p].value, weights);
+      to_gains(gamma[p], call.plus, weights);
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
         x_hat[i] = (x_hat[i] - mean) * rstd;

@@ -15,6 +15,8 @@ void expect_forward_matches(const NormData& data) {
   expect_as_reference(data.add_layer_norm(), slack);
   expect_as_reference(data.rms_norm(data.a), slack);
   expect_as_reference(data.add_rms_norm(), slack);
+  expect_as_reference(cpu::with_plus_one(data.rms_norm(data.a)), 2 * slack);
+  expect_as_reference(cpu::with_plus_one(data.add_rms_norm()), 2 * slack);
 }
 
 using cpu::with_again;
@@ -29,6 +31,7 @@ void expect_gradients_match(const NormData& data, double slack) {
     expect_as_reference(with_sums(data.rms_norm_grad(with_dres), data.acc_dbeta), sums_slack);
     expect_as_reference(with_again(data.layer_norm_grad(with_dres), data), slack);
     expect_as_reference(with_again(data.rms_norm_grad(with_dres), data), slack);
+    expect_as_reference(with_again(cpu::with_plus_one(data.rms_norm_grad(with_dres)), data), 3 * slack);
   }
 }
 

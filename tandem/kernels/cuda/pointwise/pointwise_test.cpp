@@ -161,7 +161,9 @@ TEST(Cast, RoundsLargeIntegersOnce) {
   }
 }
 
-TEST(Swiglu, MatchesReferenceOverRaggedShapes) {
+constexpr std::pair<Op, Op> kGated[] = {{Op::Swiglu, Op::SwigluGrad}, {Op::Geglu, Op::GegluGrad}};
+
+TEST(Gated, MatchesReferenceOverRaggedShapes) {
   TANDEM_NEEDS_GPU();
   for (const DType storage : kStorage) {
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1},
@@ -175,26 +177,30 @@ TEST(Swiglu, MatchesReferenceOverRaggedShapes) {
       SCOPED_TRACE(fmt::format("{} [{}, {}]", dtype_name(storage), rows, width));
       const HostTensor gate_up = random_tensor(storage, {rows, 2 * width}, 1, 3);
       const HostTensor dy = random_tensor(storage, {rows, width}, 2);
-      expect_as_reference({Op::Swiglu, {gate_up}, {dy.type}, {-1}, {}});
-      expect_as_reference({Op::SwigluGrad, {dy, gate_up}, {gate_up.type}, {-1}, {}}, 1e-5);
+      for (const auto& [op, gradient] : kGated) {
+        expect_as_reference({op, {gate_up}, {dy.type}, {-1}, {}});
+        expect_as_reference({gradient, {dy, gate_up}, {gate_up.type}, {-1}, {}}, 1e-5);
+      }
       if (HasFatalFailure()) return;
     }
   }
 }
 
 // Apart, and where the memory plan puts them: dgate_up over gate_up, y over dy.
-TEST(Swiglu, ItsGradientGivesTheForwardsBitsAgain) {
+TEST(Gated, ItsGradientGivesTheForwardsBitsAgain) {
   TANDEM_NEEDS_GPU();
   for (const DType storage : kStorage) {
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{3, 5}, {100, 31}, {33, 64}, {40, 3000}}) {
       SCOPED_TRACE(fmt::format("{} [{}, {}]", dtype_name(storage), rows, width));
       const HostTensor gate_up = random_tensor(storage, {rows, 2 * width}, 1, 3);
       const HostTensor dy = random_tensor(storage, {rows, width}, 2);
-      const auto y = run_on_gpu({Op::Swiglu, {gate_up}, {dy.type}, {-1}, {}});
-      const auto plain = run_on_gpu({Op::SwigluGrad, {dy, gate_up}, {gate_up.type}, {-1}, {}});
-      for (const bool in_place : {false, true}) {
+      for (int i = 0; i < 4; ++i) {
+        const auto& [op, gradient] = kGated[i / 2];
+        const bool in_place = i % 2 != 0;
+        const auto y = run_on_gpu({op, {gate_up}, {dy.type}, {-1}, {}});
+        const auto plain = run_on_gpu({gradient, {dy, gate_up}, {gate_up.type}, {-1}, {}});
         const std::vector<int> shares = in_place ? std::vector<int>{1, 0} : std::vector<int>{-1, -1};
-        const Call call{Op::SwigluGrad, {dy, gate_up}, {gate_up.type, dy.type}, shares, {{"again", 1}}};
+        const Call call{gradient, {dy, gate_up}, {gate_up.type, dy.type}, shares, {{"again", 1}}};
         const auto both = run_on_gpu(call);
         EXPECT_EQ(both[0], plain[0]);
         EXPECT_EQ(both[1], y[0]);

@@ -1,16 +1,31 @@
-// SwiGLU and its gradient: rows of gate and up side by side, one group of columns of both a thread.
-#include "tandem/kernels/cuda/pointwise/swiglu.cuh"
+// SwiGLU, GeGLU and their gradients: rows of gate and up side by side, one group of columns of both a thread.
 
 #include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/groups.cuh"
+#include "tandem/kernels/cuda/pointwise/gelu.cuh"
 #include "tandem/kernels/cuda/pointwise/row_kernels.h"
+#include "tandem/kernels/cuda/pointwise/swiglu.cuh"
 
 namespace tandem::cuda {
 namespace {
 
-template <int kSize, typename T>
+struct Silu {
+  static __device__ __forceinline__ float of(float gate, float up) { return swiglu_of(gate, up); }
+  static __device__ __forceinline__ GatedSlopes slopes(float dy, float gate, float up) {
+    return swiglu_slopes(dy, gate, up);
+  }
+};
+
+struct Gelu {
+  static __device__ __forceinline__ float of(float gate, float up) { return gelu(gate) * up; }
+  static __device__ __forceinline__ GatedSlopes slopes(float dy, float gate, float up) {
+    return {dy * up * gelu_slope(gate), dy * gelu(gate)};
+  }
+};
+
+template <typename Activation, int kSize, typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    swiglu(int64_t rows, int64_t width, const T* __restrict__ gate_up, T* __restrict__ y) {
+    gated(int64_t rows, int64_t width, const T* __restrict__ gate_up, T* __restrict__ y) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kSize;
   if (row >= rows || column >= width) return;
@@ -19,15 +34,15 @@ __global__ void __launch_bounds__(kRowThreads)
   Group<T, kSize> out;
 #pragma unroll
   for (int i = 0; i < kSize; ++i)
-    out.value[i] = from_float<T>(swiglu_of(to_float(gate.value[i]), to_float(up.value[i])));
+    out.value[i] = from_float<T>(Activation::of(to_float(gate.value[i]), to_float(up.value[i])));
   store_group(y + row * width + column, out);
 }
 
 // A thread reads all it needs before it writes: dgate_up may be gate_up, and y, which is null unless it is to
 // be given again, may be dy.
-template <int kSize, typename T>
+template <typename Activation, int kSize, typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    swiglu_grad(int64_t rows, int64_t width, const T* dy, const T* gate_up, T* dgate_up, T* y) {
+    gated_grad(int64_t rows, int64_t width, const T* dy, const T* gate_up, T* dgate_up, T* y) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kSize;
   if (row >= rows || column >= width) return;
@@ -39,17 +54,18 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
   for (int i = 0; i < kSize; ++i) {
     const float g = to_float(gate.value[i]), u = to_float(up.value[i]);
-    const SwigluSlopes slopes = swiglu_slopes(to_float(grad.value[i]), g, u);
+    const GatedSlopes slopes = Activation::slopes(to_float(grad.value[i]), g, u);
     dgate.value[i] = from_float<T>(slopes.gate);
     dup.value[i] = from_float<T>(slopes.up);
-    again.value[i] = from_float<T>(swiglu_of(g, u));
+    again.value[i] = from_float<T>(Activation::of(g, u));
   }
   store_group(dgate_up + at, dgate);
   store_group(dgate_up + at + width, dup);
   if (y != nullptr) store_group(y + row * width + column, again);
 }
 
-void run_swiglu(const KernelArgs& args, Stream& stream) {
+template <typename Activation>
+void run_gated(const KernelArgs& args, Stream& stream) {
   const TensorArg& out = args.out[0];
   if (out.elems() == 0) return;
   const int64_t rows = out.type.shape.rows(), width = out.type.shape.last();
@@ -58,16 +74,18 @@ void run_swiglu(const KernelArgs& args, Stream& stream) {
     T* y = out.as<T>();
     if (width % Pack<T>::kSize == 0 && is_aligned(gate_up, 16) && is_aligned(y, 16)) {
       const RowLaunch launch = row_launch(rows, width / Pack<T>::kSize);
-      swiglu<Pack<T>::kSize><<<launch.grid, launch.block, 0, queue_of(stream)>>>(rows, width, gate_up, y);
+      gated<Activation, Pack<T>::kSize>
+          <<<launch.grid, launch.block, 0, queue_of(stream)>>>(rows, width, gate_up, y);
     } else {
       const RowLaunch launch = row_launch(rows, width);
-      swiglu<1><<<launch.grid, launch.block, 0, queue_of(stream)>>>(rows, width, gate_up, y);
+      gated<Activation, 1><<<launch.grid, launch.block, 0, queue_of(stream)>>>(rows, width, gate_up, y);
     }
   });
-  check_launch("swiglu");
+  check_launch("gated");
 }
 
-void run_swiglu_grad(const KernelArgs& args, Stream& stream) {
+template <typename Activation>
+void run_gated_grad(const KernelArgs& args, Stream& stream) {
   if (args.in[0].elems() == 0) return;
   const int64_t rows = args.in[0].type.shape.rows(), width = args.in[0].type.shape.last();
   for_storage(args.out[0].type.dtype, [&]<typename T>(T*) {
@@ -78,31 +96,33 @@ void run_swiglu_grad(const KernelArgs& args, Stream& stream) {
     if (width % Pack<T>::kSize == 0 && is_aligned(dy, 16) && is_aligned(gate_up, 16) &&
         is_aligned(dgate_up, 16) && is_aligned(y, 16)) {
       const RowLaunch launch = row_launch(rows, width / Pack<T>::kSize);
-      swiglu_grad<Pack<T>::kSize>
+      gated_grad<Activation, Pack<T>::kSize>
           <<<launch.grid, launch.block, 0, queue_of(stream)>>>(rows, width, dy, gate_up, dgate_up, y);
     } else {
       const RowLaunch launch = row_launch(rows, width);
-      swiglu_grad<1>
+      gated_grad<Activation, 1>
           <<<launch.grid, launch.block, 0, queue_of(stream)>>>(rows, width, dy, gate_up, dgate_up, y);
     }
   });
-  check_launch("swiglu_grad");
+  check_launch("gated_grad");
 }
 
-bool supports_swiglu(const CallSignature& call) {
+bool supports_gated(const CallSignature& call) {
   return call.in.size() == 1 && is_storage(call.out[0].dtype) && call.in[0].dtype == call.out[0].dtype &&
          call.in[0].shape.last() == 2 * call.out[0].shape.last();
 }
-bool supports_swiglu_grad(const CallSignature& call) {
+bool supports_gated_grad(const CallSignature& call) {
   return call.in.size() == 2 && is_storage(call.out[0].dtype) && call.in[0].dtype == call.out[0].dtype &&
          call.in[1].dtype == call.out[0].dtype && call.in[1].shape.last() == 2 * call.in[0].shape.last();
 }
 
 }  // namespace
 
-void add_swiglu_kernels(KernelRegistry& registry) {
-  registry.add({"cuda.swiglu", Op::Swiglu, supports_swiglu, nullptr, run_swiglu});
-  registry.add({"cuda.swiglu_grad", Op::SwigluGrad, supports_swiglu_grad, nullptr, run_swiglu_grad});
+void add_gated_kernels(KernelRegistry& registry) {
+  registry.add({"cuda.swiglu", Op::Swiglu, supports_gated, nullptr, run_gated<Silu>});
+  registry.add({"cuda.swiglu_grad", Op::SwigluGrad, supports_gated_grad, nullptr, run_gated_grad<Silu>});
+  registry.add({"cuda.geglu", Op::Geglu, supports_gated, nullptr, run_gated<Gelu>});
+  registry.add({"cuda.geglu_grad", Op::GegluGrad, supports_gated_grad, nullptr, run_gated_grad<Gelu>});
 }
 
 }  // namespace tandem::cuda
