@@ -1,0 +1,54 @@
+// The weights of a Hugging Face directory as our parameters: any box of any of them, read from the map of the
+// file, so that a rank touches only what it holds.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/base/box.h"
+#include "tandem/checkpoint/piece.h"
+#include "tandem/hub/config_json.h"
+#include "tandem/hub/tensor_names.h"
+#include "tandem/hub/tensor_set.h"
+
+namespace tandem::hub {
+
+class HubWeights {
+ public:
+  // Throws DataError naming the first tensor that is missing, that has another shape or type than the config
+  // says, or that belongs to no parameter. `model` may have a smaller context than the directory's.
+  HubWeights(const std::filesystem::path& directory, const HubFamily& family, const ModelConfig& model);
+
+  const std::vector<ParamSources>& params() const { return params_; }
+  const ParamSources* find(std::string_view param) const;  // nullptr when there is none
+  const TensorSet& tensors() const { return set_; }
+  std::string_view prefix() const { return prefix_; }
+  DType dtype() const;  // that most of the weights have
+
+  // Fills the target's box, converted to its type: F32 as it is or in halves, F16 or BF16.
+  void read(const TensorTarget& target) const;
+
+ private:
+  struct Part {
+    const SafeTensor* tensor;
+    DType dtype;
+    int64_t row_begin, rows;
+    bool transposed;
+  };
+  void resolve(const ParamSources& param);
+  void check_head(const ModelConfig& model) const;
+  void check_extra() const;
+  void read_floats(const Part& part, int64_t total_cols, const Box& box, std::span<float> dst) const;
+
+  TensorSet set_;
+  std::string prefix_;
+  bool tied_ = false;
+  std::vector<ParamSources> params_;
+  std::map<std::string, std::vector<Part>, std::less<>> parts_;
+};
+
+}  // namespace tandem::hub
