@@ -82,6 +82,8 @@ struct Manifest {
   std::string name;                 // of its bundle there
   std::filesystem::path directory;  // the bundle's description: a path on a disk
 
+  // Made of weights alone (an import): what an optimizer keeps of them starts at zero.
+  bool weights_only() const { return meta.scalars.value("weights_only", false); }
   const TensorEntry* find(std::string_view name) const;  // nullptr when there is none
   int64_t total_bytes() const;                           // of all tensors
   int64_t num_shards() const;

@@ -26,14 +26,20 @@ std::string describe_type(DType dtype, const Shape& shape) {
 
 bool is_hint(std::string_view name) { return name.starts_with(kHintPrefix); }
 
+// Whether zeros stand for a tensor that is not there: hints, and the optimizer's "state:parameter" where the
+// checkpoint has weights only.
+bool may_lack(const Manifest& manifest, std::string_view name) {
+  return is_hint(name) || (manifest.weights_only() && name.find(':') != std::string_view::npos);
+}
+
 bool is_there(const Entries& entries, const std::string& name, DType dtype, const Shape& shape) {
   const auto entry = entries.find(name);
   return entry != entries.end() && entry->second->dtype == dtype && entry->second->shape == shape;
 }
 
-void check_entry(const Entries& entries, const std::string& name, DType dtype, const Shape& shape,
-                 const std::string& origin) {
-  if (is_hint(name) || is_there(entries, name, dtype, shape)) return;
+void check_entry(const Manifest& manifest, const Entries& entries, const std::string& name, DType dtype,
+                 const Shape& shape, const std::string& origin) {
+  if (may_lack(manifest, name) || is_there(entries, name, dtype, shape)) return;
   const std::string wanted = describe_type(dtype, shape);
   const auto entry = entries.find(name);
   if (entry == entries.end()) {
@@ -48,8 +54,9 @@ void read_targets(const Manifest& manifest, std::span<const TensorTarget> target
   const Entries entries = entries_of(manifest);
   std::vector<BoxRead> reads;
   for (const TensorTarget& target : targets) {
-    if (is_hint(target.name) && !is_there(entries, target.name, target.dtype, target.shape)) {
+    if (may_lack(manifest, target.name) && !is_there(entries, target.name, target.dtype, target.shape)) {
       std::ranges::fill(target.bytes, std::byte{0});
+      std::ranges::fill(target.low, std::byte{0});
       continue;
     }
     if (!target.bytes.empty())
@@ -88,11 +95,11 @@ void check_matches(const Manifest& manifest, std::span<const TensorTarget> targe
   const Entries entries = entries_of(manifest);
   std::unordered_set<std::string_view> known;
   for (const LogicalTensor& tensor : model) {
-    check_entry(entries, tensor.name, tensor.dtype, tensor.shape, origin);
+    check_entry(manifest, entries, tensor.name, tensor.dtype, tensor.shape, origin);
     known.insert(tensor.name);
   }
   for (const TensorTarget& target : targets) {
-    check_entry(entries, target.name, target.dtype, target.shape, origin);
+    check_entry(manifest, entries, target.name, target.dtype, target.shape, origin);
     TANDEM_CHECK(contains(whole_box(target.shape), target.box), "tensor '{}' of {}: {}", target.name,
                  to_string(target.shape), to_string(target.box));
     TANDEM_CHECK(target.fits(), "tensor '{}'", target.name);

@@ -4,6 +4,8 @@
 #include <cstdlib>
 
 #include "tandem/comm/connect.h"
+#include "tandem/hub/fill_model.h"
+#include "tandem/hub/kept_files.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/kernels/cuda/backend.h"
 #include "tandem/kernels/cuda/device/devices.h"
@@ -43,10 +45,19 @@ void ConfigFlags::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto, cpu or cuda; the config's if not given")->type_name("NAME");
 }
 
-ResolvedConfig ConfigFlags::load() const {
+ResolvedConfig ConfigFlags::load(const std::string& run_dir) const {
   std::vector<Override> overrides = overrides_of(sets);
   if (!device.empty()) overrides.push_back({"device=" + device, "--device"});
-  return load_config(file, overrides, read_world().world_size);
+  const WorldInfo world = read_world();
+  const auto fill = [&](ResolvedConfig& resolved) {
+    const std::filesystem::path run = run_dir.empty() ? "runs/" + resolved.config.name : run_dir;
+    hub::fill_model(resolved, run / hub::kKeptFolder);
+  };
+  ResolvedConfig resolved = load_config(file, overrides, world.world_size, fill);
+  for (const std::string& note : resolved.notes) {
+    if (world.rank == 0) std::fprintf(stderr, "note: %s\n", note.c_str());
+  }
+  return resolved;
 }
 
 void add_insecure(CLI::App& command) {

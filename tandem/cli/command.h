@@ -32,6 +32,7 @@ void add_prepare(CLI::App& app, Action& action);
 void add_evaluate(CLI::App& app, Action& action);
 void add_sample(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+void add_import(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 
 // Every word after launch's own flags belongs to the program it runs: keeps those words for it and returns
@@ -49,7 +50,9 @@ struct ConfigFlags {
   std::string device;
 
   void add_to(CLI::App& command);
-  ResolvedConfig load() const;
+  // `run_dir` is where the run is, runs/<name> if empty: it has a copy of what model.from stood for. Rank 0
+  // tells the notes.
+  ResolvedConfig load(const std::string& run_dir = "") const;
 };
 
 // A subcommand with an example at the end of its --help: a line, or several, that begin with "tandem", which

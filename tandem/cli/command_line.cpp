@@ -64,6 +64,7 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_evaluate(app, action);
   add_sample(app, action);
   add_inspect(app, action);
+  add_import(app, action);
   add_tokenize(app, action);
 
   try {

@@ -26,7 +26,7 @@ void add_train(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      const Config config = flags->config.load().config;
+      const Config config = flags->config.load(flags->run_dir).config;
       TrainOptions options;
       options.run_dir = flags->run_dir.empty() ? "runs/" + config.name : flags->run_dir;
       options.resume = parse_resume(flags->resume);

@@ -107,7 +107,8 @@ std::vector<Key> make_run_and_model_keys() {
       KEY(threads, between(0, kMaxThreads), "CPU threads a rank; 0 = all cores"),
 
       KEY(model.family, any(), "the architecture"),
-      KEY(model.from, any(), "not yet: a Hugging Face directory to take the model from"),
+      KEY(model.from, any(),
+          "a Hugging Face directory: config.json gives the keys of the model, safetensors its weights"),
       KEY(model.init, any(), "with model.from: start from its weights, or from random ones of its shape"),
       KEY(model.layers, between(1, kMaxBlocks), "blocks; hidden layers where they are all there is",
           families_with(kEqualBlocks)),

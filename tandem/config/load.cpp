@@ -260,7 +260,7 @@ std::string_view ResolvedConfig::origin(std::string_view key) const {
 }
 
 ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
-                            std::span<const Override> overrides, int num_ranks) {
+                            std::span<const Override> overrides, int num_ranks, const FillModel& fill) {
   if (yaml.size() > kMaxConfigBytes) throw too_large(file, yaml.size());
   if (!is_utf8(yaml) || yaml.find('\0') != std::string::npos)
     throw ConfigError("{}: not a text file in UTF-8: expected a YAML config", file);
@@ -274,6 +274,7 @@ ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
     resolved.origins["name"] =
         fmt::format("derived from {}", std::filesystem::path(file).filename().string());
   }
+  if (fill && !resolved.config.model.from.empty()) fill(resolved);
   derive(resolved, num_ranks);
   validate(resolved);
   check_supported(resolved);
@@ -281,7 +282,7 @@ ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
 }
 
 ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides,
-                           int num_ranks) {
+                           int num_ranks, const FillModel& fill) {
   if (!is_there(path)) {
     throw ConfigError("{}: {}", shortened(path.string()), missing_file(path));
   }
@@ -293,7 +294,7 @@ ResolvedConfig load_config(const std::filesystem::path& path, std::span<const Ov
     const auto bytes = std::filesystem::file_size(path);
     if (bytes > kMaxConfigBytes) throw too_large(path.string(), bytes);
   }
-  return parse_config(read_text(path), path.string(), overrides, num_ranks);
+  return parse_config(read_text(path), path.string(), overrides, num_ranks, fill);
 }
 
 Config config_from_json(const nlohmann::json& json, const std::string& source) {

@@ -18,8 +18,6 @@ constexpr std::string_view kSinks =
 constexpr Refusal kRefusals[] = {
     {"device", [](const Config& c) { return c.device == DeviceKind::Cuda && !c.model.has(kRunsOnGpu); },
      "this version trains the family on the CPU only; use cpu or auto"},
-    {"model.from", [](const Config& c) { return !c.model.from.empty(); },
-     "this version cannot import a model; use model.family and its sizes"},
     {"data.tokenizer", [](const Config& c) { return c.data.tokenizer != "bytes"; },
      "this version has the bytes tokenizer only; use bytes"},
     {"precision",

@@ -13,8 +13,6 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
       "this version writes metrics.jsonl and metrics.csv only; use log.jsonl or log.csv";
   EXPECT_EQ(rejection("device: cuda\nmodel: {family: resnet}"),
             "run.yaml:1: device: this version trains the family on the CPU only; use cpu or auto");
-  EXPECT_EQ(rejection("model: {from: hf}"),
-            "run.yaml:1: model.from: this version cannot import a model; use model.family and its sizes");
   EXPECT_EQ(rejection("data: {tokenizer: bpe.json}"),
             "run.yaml:1: data.tokenizer: this version has the bytes tokenizer only; use bytes");
   EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),

@@ -9,6 +9,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/fp8.h"
+#include "tandem/metrics/long_work.h"
 #include "tandem/runtime/initialize.h"
 
 namespace tandem {
@@ -46,10 +47,13 @@ bool reaches(const Session& session, const Persistent& buffer) {
 // them to the device. A start without a checkpoint touches none of that memory.
 class LoadTargets {
  public:
-  explicit LoadTargets(Session& session) : session_(session) {
+  using Wanted = bool (*)(std::string_view tensor);
+  explicit LoadTargets(
+      Session& session, Wanted wanted = [](std::string_view) { return true; })
+      : session_(session) {
     session.wait();
     for (const Persistent& buffer : session.step().persistents) {
-      if (!buffer.saved) continue;
+      if (!buffer.saved || buffer.pieces.empty() || !wanted(buffer.pieces.front().tensor)) continue;
       const std::span<std::byte> own = memory_of(buffer.slice);
       const std::span<std::byte> high = in_halves(buffer) ? memory_of(*buffer.weights) : own;
       for (const Piece& piece : buffer.pieces) {
@@ -226,6 +230,60 @@ void load_weights(Session& session, const Manifest& manifest) {
     if (is_half(list[i].dtype)) round_to(list[i].bytes, list[i].dtype, direct[i].bytes, session.pool());
   }
   targets.store();
+}
+
+namespace {
+
+// Neither an optimizer's "state:parameter" nor a hint.
+bool is_weight(std::string_view tensor) {
+  return tensor.find(':') == std::string_view::npos && !tensor.starts_with(kHintPrefix);
+}
+
+// Rows of a piece, so that threads share one that is large.
+std::vector<TensorTarget> in_parts(const TensorTarget& target) {
+  constexpr int64_t kPartElems = 1 << 20;
+  const int64_t cols = std::max<int64_t>(1, target.box.cols());
+  const int64_t step = std::max<int64_t>(1, kPartElems / cols);
+  std::vector<TensorTarget> parts;
+  for (int64_t row = target.box.row_begin; row < target.box.row_end; row += step) {
+    TensorTarget part = target;
+    part.box.row_begin = row;
+    part.box.row_end = std::min(target.box.row_end, row + step);
+    const auto cut = [&](std::span<std::byte> bytes) {
+      const size_t row_bytes = bytes.size() / static_cast<size_t>(target.box.rows());
+      return bytes.subspan(static_cast<size_t>(row - target.box.row_begin) * row_bytes,
+                           static_cast<size_t>(part.box.rows()) * row_bytes);
+    };
+    part.bytes = cut(target.bytes);
+    part.low = cut(target.low);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace
+
+void load_weights(Session& session, const hub::HubWeights& weights, bool quiet) {
+  LoadTargets targets(session, is_weight);
+  std::vector<TensorTarget> parts;
+  int64_t bytes = 0;
+  for (const TensorTarget& target : targets.list()) {
+    const hub::ParamSources* param = weights.find(target.name);
+    const std::string origin = weights.tensors().path().string();
+    if (param == nullptr) throw DataError("{}: has nothing for the parameter '{}'", origin, target.name);
+    if (param->shape != target.shape)
+      throw DataError("{}: gives the parameter '{}' as {}, but the model has {}", origin, target.name,
+                      to_string(param->shape), to_string(target.shape));
+    bytes += target.num_bytes();
+    for (TensorTarget& part : in_parts(target)) parts.push_back(std::move(part));
+  }
+  LongWork work(fmt::format("reading {}", weights.tensors().path().string()), bytes, quiet);
+  session.pool().parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t i, int) {
+    weights.read(parts[static_cast<size_t>(i)]);
+    work.done(parts[static_cast<size_t>(i)].num_bytes());
+  });
+  targets.store();
+  session.refresh_weights();
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "tandem/checkpoint/reader.h"
 #include "tandem/checkpoint/writer.h"
 #include "tandem/compile/executable.h"
+#include "tandem/hub/hub_weights.h"
 #include "tandem/runtime/session.h"
 #include "tandem/train/world.h"
 
@@ -39,5 +40,10 @@ Manifest restore(Session& session, const std::filesystem::path& checkpoint);
 
 // Weights only, into a forward-only session of any precision on one rank.
 void load_weights(Session& session, const Manifest& manifest);
+
+// The weights of a Hugging Face directory, into a session of either kind: each rank reads what it holds. A
+// training session's other state stays as it is. All ranks call it together. Throws DataError naming a
+// parameter that the directory does not have. Tells its progress unless it is quiet.
+void load_weights(Session& session, const hub::HubWeights& weights, bool quiet = false);
 
 }  // namespace tandem

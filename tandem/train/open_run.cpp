@@ -6,6 +6,7 @@
 #include "tandem/data/fingerprint.h"
 #include "tandem/store/store.h"
 #include "tandem/train/config_changes.h"
+#include "tandem/train/hub_start.h"
 #include "tandem/train/model_state.h"
 
 namespace tandem {
@@ -22,7 +23,11 @@ Latest restore_state(const Config& config, const TrainOptions& options, const Wo
       found = restore_latest(session, options.run_dir / "checkpoints", world);
       break;
   }
-  if (found.manifest) require_resumable(*found.manifest, config);  // it may be an older one
+  if (found.manifest) {
+    require_resumable(*found.manifest, config);  // it may be an older one
+  } else if (starts_from_hub(config)) {
+    load_hub(session, config, world);
+  }
   return found;
 }
 
@@ -38,6 +43,11 @@ RunDirectory make_directory(const TrainOptions& options, const World& world, Run
   return made ? *made : RunDirectory(options.run_dir);
 }
 
+// Before a step is compiled for them.
+void check_first_weights(const Config& config, const World& world) {
+  if (starts_from_hub(config) && world.leads()) open_hub_weights(config);
+}
+
 }  // namespace
 
 bool OpenRun::goes_on_here() const {
@@ -50,12 +60,13 @@ bool OpenRun::goes_on_here() const {
 void check_start(const Config& config, const TrainOptions& options, const World& world) {
   if (world.leads()) check_run_directory(options.run_dir);
   switch (options.resume.kind) {
-    case ResumeFrom::Kind::None: return;
+    case ResumeFrom::Kind::None: return check_first_weights(config, world);
     case ResumeFrom::Kind::Path: return require_resumable(read_manifest(options.resume.path), config);
     case ResumeFrom::Kind::Latest: break;
   }
   const Latest newest = find_latest(options.run_dir / "checkpoints", Check::Sizes);
-  if (newest.manifest) require_resumable(*newest.manifest, config);
+  if (newest.manifest) return require_resumable(*newest.manifest, config);
+  check_first_weights(config, world);
 }
 
 OpenRun open_run(const Config& config, const Backend& backend, const TrainOptions& options,

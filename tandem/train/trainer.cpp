@@ -16,6 +16,7 @@
 #include "tandem/train/device_threads.h"
 #include "tandem/train/divergence.h"
 #include "tandem/train/evaluate.h"
+#include "tandem/train/hub_start.h"
 #include "tandem/train/interrupt.h"
 #include "tandem/train/lr_schedule.h"
 #include "tandem/train/model_state.h"
@@ -64,6 +65,7 @@ class Trainer {
       return ExitCode::Done;
     }
     if (world_.leads()) {
+      keep_hub(config_, directory_.path(), run_.restored);
       directory_.write_plan(session_.step());
       directory_.write_config(config_, changed_);  // last: a config without a plan is not a run's
     }
@@ -147,7 +149,8 @@ class Trainer {
     const Manifest& manifest = *run_.restored.manifest;
     last_ = restore_meta(manifest.meta, runner_, run_.steps->loader());
     count_ = last_.count;
-    const std::vector<ConfigChange> changes = config_changes(manifest.meta, config_);
+    std::vector<ConfigChange> changes = config_changes(manifest.meta, config_);
+    if (last_.step == 0) changes.clear();  // an import has done nothing with them
     for (const std::string& change :
          changes_of_data(manifest.meta, changes, config_, run_.data_fingerprint)) {
       journal_.message("warning: " + change);

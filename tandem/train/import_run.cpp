@@ -1,0 +1,69 @@
+#include "tandem/train/import_run.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tandem/base/error.h"
+#include "tandem/base/file.h"
+#include "tandem/checkpoint/layout.h"
+#include "tandem/checkpoint/writer.h"
+#include "tandem/config/print.h"
+#include "tandem/metrics/long_work.h"
+#include "tandem/train/compile_config.h"
+#include "tandem/train/hub_start.h"
+#include "tandem/train/loss_scaler.h"
+#include "tandem/train/run_directory.h"
+
+namespace tandem {
+namespace {
+
+CheckpointMeta first_meta(const Config& config) {
+  CheckpointMeta meta;
+  meta.batch = config.train.batch;
+  meta.config = to_json(config);
+  meta.scalars = {{"seed", config.train.seed},
+                  {"updates", 0},
+                  {"tokens", 0},
+                  {"weights_only", true},
+                  {"loss_scaler", LossScaler(config.train, config.precision).state()}};
+  return meta;
+}
+
+}  // namespace
+
+std::filesystem::path import_run(const Config& config, const Backend& backend, const BuildModel& model,
+                                 const std::filesystem::path& run) {
+  const hub::HubWeights weights = open_hub_weights(config);
+  const CompiledStep step = compile_config(config, compile_options(config, backend), model);
+  if (is_there(run / "checkpoints"))
+    throw ConfigError("{}: holds a run already; name a new directory", run.string());
+  const RunDirectory directory(run, {ResumeFrom::Kind::Latest, {}});
+  RunLock lock;
+  lock.take(directory.path());
+
+  ThreadPool pool(thread_count(config));
+  std::vector<std::vector<float>> values;
+  std::vector<TensorView> views;
+  int64_t bytes = 0;
+  for (const hub::ParamSources& param : weights.params()) {
+    values.emplace_back(static_cast<size_t>(param.shape.elems()));
+    views.push_back({param.name, DType::F32, param.shape, std::as_bytes(std::span(values.back()))});
+    bytes += views.back().num_bytes();
+  }
+  LongWork work(fmt::format("reading {}", config.model.from), bytes);
+  pool.parallel_for(static_cast<int64_t>(views.size()), [&](int64_t i, int) {
+    const hub::ParamSources& param = weights.params()[static_cast<size_t>(i)];
+    weights.read({param.name, DType::F32, param.shape,
+                  std::as_writable_bytes(std::span(values[static_cast<size_t>(i)]))});
+    work.done(views[static_cast<size_t>(i)].num_bytes());
+  });
+
+  keep_hub(config, directory.path(), {});
+  directory.write_plan(step);
+  directory.write_config(config, "");
+  CheckpointWriter writer(directory.checkpoints(), static_cast<int>(config.checkpoint.keep), &pool);
+  writer.save(first_meta(config), views);
+  writer.wait_committed();
+  return directory.checkpoints() / checkpoint_name(0);
+}
+
+}  // namespace tandem
