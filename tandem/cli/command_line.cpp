@@ -66,6 +66,7 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_inspect(app, action);
   add_import(app, action);
   add_export(app, action);
+  add_info(app, action);
   add_tokenize(app, action);
 
   try {

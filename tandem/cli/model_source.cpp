@@ -1,0 +1,48 @@
+#include "tandem/cli/model_source.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tandem/base/file.h"
+#include "tandem/cli/checkpoint_session.h"
+#include "tandem/hub/fill_model.h"
+#include "tandem/train/hub_start.h"
+#include "tandem/train/model_state.h"
+
+namespace tandem::cli {
+
+namespace fs = std::filesystem;
+
+bool is_hub_directory(const std::string& path) {
+  const fs::path directory = path;
+  return is_there(directory / "config.json") && !is_there(directory / "checkpoints") &&
+         !is_there(directory / kManifestFile);
+}
+
+Config hub_config(const std::string& directory, const std::vector<std::string>& sets) {
+  const std::string yaml = fmt::format("model: {{from: {}}}\n", nlohmann::json(directory).dump());
+  const ResolvedConfig resolved = parse_config(yaml, directory, overrides_of(sets), 1,
+                                               [](ResolvedConfig& filled) { hub::fill_model(filled, {}); });
+  for (const std::string& note : resolved.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
+  return resolved.config;
+}
+
+ModelSource::ModelSource(const std::string& path, const std::vector<std::string>& sets) {
+  if (is_hub_directory(path)) {
+    config = hub_config(path, sets);
+  } else {
+    manifest_ = find_checkpoint(path);
+    config = checkpoint_config(*manifest_, sets);
+  }
+}
+
+void ModelSource::load(Session& session, const Config& run) const {
+  if (manifest_) {
+    load_weights(session, *manifest_);
+  } else {
+    load_weights(session, open_hub_weights(run));
+  }
+}
+
+}  // namespace tandem::cli
