@@ -1,9 +1,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
-#include "tandem/hub/fill_model.h"
+#include "tandem/cli/model_source.h"
 #include "tandem/train/import_run.h"
 
 namespace tandem::cli {
@@ -24,14 +23,9 @@ void add_import(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       std::filesystem::path run = flags->run;
       if (!run.has_filename()) run = run.parent_path();
-      const std::string yaml =
-          fmt::format("name: {}\nmodel: {{from: {}}}\n", nlohmann::json(run.filename().string()).dump(),
-                      nlohmann::json(flags->directory).dump());
-      const ResolvedConfig resolved =
-          parse_config(yaml, "tandem import", overrides_of(flags->sets), 1,
-                       [](ResolvedConfig& filled) { hub::fill_model(filled, {}); });
-      for (const std::string& note : resolved.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
-      const Config& config = resolved.config;
+      std::vector<std::string> sets = {"name=" + run.filename().string()};
+      sets.insert(sets.end(), flags->sets.begin(), flags->sets.end());
+      const Config config = hub_config(flags->directory, sets);
       const auto checkpoint = import_run(config, make_backend(config), action.model, run);
       std::printf("%s\n", fmt::format("{}: go on with `tandem train {}/config.yaml --run-dir {}`",
                                       checkpoint.string(), run.string(), run.string())

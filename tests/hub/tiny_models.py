@@ -11,7 +11,7 @@ import random
 import struct
 import sys
 
-HIDDEN, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, POSITIONS = 32, 3, 4, 2, 48, 300, 40
+HIDDEN, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, POSITIONS = 32, 4, 4, 2, 48, 300, 40
 
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
