@@ -35,7 +35,7 @@ void add_export(CLI::App& app, Action& action) {
     std::string checkpoint, out, format = "hf", dtype, shard = "5GB";
   };
   CLI::App* command = add_command(app, "export", "write a checkpoint as a Hugging Face directory",
-                                  "tandem export runs/tuned models/tuned --dtype bf16");
+                                  "tandem export runs/quickstart models/quickstart --dtype bf16");
   auto flags = std::make_shared<Flags>();
   add_checkpoint_to(*command, flags->checkpoint);
   command->add_option("OUT", flags->out, "the directory, which is made")->required();

@@ -7,12 +7,13 @@ import sys
 import tandem_run
 from tandem_run import GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, config
 
-COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize")
+COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
+            "import", "export", "info")
 
 
 class Documentation(TandemTest):
     PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")])
-    MADE_BY_USERS = ("build/", "runs/", "data/", "checkpoints/", "/", "http", "step.json", "~")
+    MADE_BY_USERS = ("build/", "runs/", "models/", "data/", "checkpoints/", "/", "http", "step.json", "~")
 
     def code_pieces(self, page):
         text = page.read_text()
@@ -100,7 +101,7 @@ class Documentation(TandemTest):
                 key = re.match(r"([a-z]+\.[a-z_0-9]+)(?:[=:]|$)", word)
                 if not key or key[1].split(".")[0] not in sections:
                     continue
-                if key[1].endswith((".yaml", ".json", ".md", ".cpp", ".h")):
+                if key[1].endswith((".yaml", ".json", ".md", ".cpp", ".h", ".safetensors")):
                     continue
                 found += 1
                 with self.subTest(page=page.name, key=key[1]):

@@ -10,11 +10,17 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 import tandem_run
 from tandem_run import REPOSITORY, TandemTest
 
-COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize")
+sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
+
+import tiny_models
+
+COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
+            "import", "export", "info")
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
@@ -146,6 +152,7 @@ class DocumentedCommands(TandemTest):
             shutil.copytree(self.shared / "trained", place / "runs" / run, symlinks=True)
         for text in TEXTS:
             (place / text).write_text("".join(f"Sentence {number} of {text}.\n" for number in range(400)))
+        tiny_models.make("llama", place / "models/smollm2")
         (place / "script.py").write_text("import os\nprint('rank', os.environ['RANK'])\n")
         return place
 
