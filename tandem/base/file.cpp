@@ -223,4 +223,27 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+namespace {
+
+// The whole pages that hold the bytes, or those that hold nothing else.
+void advise(std::span<const std::byte> mapped, bool inner, int advice) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(mapped.data()), last = first + mapped.size();
+  const uintptr_t begin = (inner ? first + page - 1 : first) / page * page;
+  const uintptr_t end = (inner ? last : last + page - 1) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
+}  // namespace
+
+void expect_pages(std::span<const std::byte> mapped) {
+#ifdef MADV_POPULATE_READ
+  advise(mapped, /*inner=*/false, MADV_POPULATE_READ);
+#else
+  advise(mapped, /*inner=*/false, MADV_WILLNEED);
+#endif
+}
+
+void release_pages(std::span<const std::byte> mapped) { advise(mapped, /*inner=*/true, MADV_DONTNEED); }
+
 }  // namespace tandem

@@ -63,6 +63,11 @@ class OutputFile {
   int fd_ = -1;
 };
 
+// Of a map: pages that will be read at once are brought in by one call, and pages that were read no longer
+// count as this process's memory (the system keeps them as long as it likes). Hints, which change no byte.
+void expect_pages(std::span<const std::byte> mapped);
+void release_pages(std::span<const std::byte> mapped);
+
 // A whole file mapped read-only.
 class MappedFile {
  public:

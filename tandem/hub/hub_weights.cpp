@@ -77,8 +77,10 @@ void HubWeights::check_head(const ModelConfig& model) const {
   if (!model.tied || head == nullptr) return;
   const SafeTensor* embed = parts_.at("embed.weight").front().tensor;
   if (head->dtype == embed->dtype && head->shape == embed->shape &&
-      std::memcmp(head->bytes.data(), embed->bytes.data(), embed->bytes.size()) == 0)
+      std::memcmp(head->bytes.data(), embed->bytes.data(), embed->bytes.size()) == 0) {
+    for (const SafeTensor* read : {head, embed}) release_pages(read->bytes);
     return;
+  }
   throw DataError("{}: tensor '{}' differs from '{}', though config.json says tie_word_embeddings",
                   set_.file_of(*head).string(), kHeadTensor, embed->name);
 }
@@ -139,6 +141,36 @@ void HubWeights::read_floats(const Part& part, int64_t total_cols, const Box& bo
   }
 }
 
+// Whether the target's 16 bits are those of the file: a bf16 is the high half of an fp32 whose low one is
+// zero.
+bool HubWeights::copies(const Part& part, const TensorTarget& target) {
+  return part.dtype == DType::BF16 && !part.transposed && (target.in_halves() || target.dtype == DType::BF16);
+}
+
+void HubWeights::copy_rows(const Part& part, int64_t total_cols, int64_t row_begin, int64_t row_end,
+                           const TensorTarget& target) {
+  const Box& box = target.box;
+  const bool whole = box.cols() == total_cols;  // then all rows are one run
+  const int64_t runs = whole ? 1 : row_end - row_begin;
+  const auto bytes = static_cast<size_t>((whole ? row_end - row_begin : 1) * box.cols() * 2);
+  for (int64_t run = 0; run < runs; ++run) {
+    const auto from =
+        static_cast<size_t>(((row_begin - part.row_begin + run) * total_cols + box.col_begin) * 2);
+    const auto to = static_cast<size_t>((row_begin - box.row_begin + run) * box.cols() * 2);
+    std::memcpy(target.bytes.data() + to, part.tensor->bytes.data() + from, bytes);
+    if (target.in_halves()) std::memset(target.low.data() + to, 0, bytes);
+  }
+}
+
+// Of the file, for some rows of the parameter.
+std::span<const std::byte> HubWeights::bytes_of(const Part& part, int64_t total_cols, int64_t row_begin,
+                                                int64_t row_end) {
+  if (part.transposed) return part.tensor->bytes;
+  const int64_t row_bytes = total_cols * dtype_bytes(part.dtype);
+  return part.tensor->bytes.subspan(static_cast<size_t>((row_begin - part.row_begin) * row_bytes),
+                                    static_cast<size_t>((row_end - row_begin) * row_bytes));
+}
+
 void HubWeights::read(const TensorTarget& target) const {
   const auto found = parts_.find(target.name);
   TANDEM_CHECK(found != parts_.end(), "parameter '{}' is not of the directory", target.name);
@@ -151,6 +183,14 @@ void HubWeights::read(const TensorTarget& target) const {
   for (const Part& part : found->second) {
     const int64_t begin = std::max(part.row_begin, target.box.row_begin);
     const int64_t end = std::min(part.row_begin + part.rows, target.box.row_end);
+    if (begin >= end) continue;
+    const std::span<const std::byte> pages = bytes_of(part, total_cols, begin, end);
+    expect_pages(pages);
+    if (copies(part, target)) {
+      copy_rows(part, total_cols, begin, end, target);
+      release_pages(pages);
+      continue;
+    }
     for (int64_t row = begin; row < end; row += step) {
       const int64_t last = std::min(end, row + step);
       const Box box{row - part.row_begin, last - part.row_begin, target.box.col_begin, target.box.col_end};
@@ -158,6 +198,7 @@ void HubWeights::read(const TensorTarget& target) const {
       read_floats(part, total_cols, box, floats);
       store(target, (row - target.box.row_begin) * cols, floats);
     }
+    release_pages(pages);
   }
 }
 

@@ -42,6 +42,11 @@ class HubWeights {
   void resolve(const ParamSources& param);
   void check_head(const ModelConfig& model) const;
   void check_extra() const;
+  static bool copies(const Part& part, const TensorTarget& target);
+  static void copy_rows(const Part& part, int64_t total_cols, int64_t row_begin, int64_t row_end,
+                        const TensorTarget& target);
+  static std::span<const std::byte> bytes_of(const Part& part, int64_t total_cols, int64_t row_begin,
+                                             int64_t row_end);
   void read_floats(const Part& part, int64_t total_cols, const Box& box, std::span<float> dst) const;
 
   TensorSet set_;
