@@ -215,5 +215,27 @@ TEST_F(Reader, PutsATensorTogetherFromShardsCutAlongBothDims) {
   EXPECT_THROW(load(read_manifest(directory), {&target, 1}), DataError);
 }
 
+TEST_F(Reader, ZerosStandForAnOptimizersStateWhereThereAreWeightsOnly) {
+  const std::vector<float> weights = {1, 2, 3};
+  CheckpointMeta meta = at_step(0);
+  const auto save = [&](bool weights_only) {
+    meta.scalars["weights_only"] = weights_only;
+    const TensorView view{"w", DType::F32, {3}, std::as_bytes(std::span(weights))};
+    CheckpointWriter(folder, 1).save(meta, {&view, 1});
+    return read_manifest(folder / "step-00000000");
+  };
+  std::vector<float> w(3, 9), m(3, 9);
+  const std::vector<TensorTarget> targets = {
+      {"w", DType::F32, {3}, std::as_writable_bytes(std::span(w))},
+      {"adam_m:w", DType::F32, {3}, std::as_writable_bytes(std::span(m))}};
+  EXPECT_THROW(load(save(false), targets), DataError);
+  const Manifest manifest = save(true);
+  load(manifest, targets);
+  EXPECT_EQ(weights, w);
+  EXPECT_EQ(std::vector<float>(3, 0), m);
+  const TensorTarget other{"v", DType::F32, {3}, std::as_writable_bytes(std::span(m))};
+  EXPECT_THROW(load(manifest, {&other, 1}), DataError) << "a weight is still missed";
+}
+
 }  // namespace
 }  // namespace tandem

@@ -57,7 +57,8 @@ void validate_data(const ResolvedConfig& resolved) {
   check_kind(resolved, "data.train", data.train);
   check_kind(resolved, "data.eval", data.eval);
   if (!model.is_language_model()) return check_shapes(resolved);
-  if (data.tokenizer == "bytes" && model.vocab < 256) {
+  // A model from elsewhere may be looked at without data; where there is some, its opening asks.
+  if (data.tokenizer == "bytes" && model.vocab < 256 && model.from.empty()) {
     throw ConfigError("{}: the bytes tokenizer needs model.vocab of at least 256, found {}",
                       place_of_first(resolved, {"model.vocab", "data.tokenizer"}), model.vocab);
   }

@@ -68,6 +68,11 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   const SampleSpec takes = sample_spec(config.model);
   options.kind = takes.kind;
   const std::string& name = split == Split::Train ? config.data.train : config.data.eval;
+  if (config.model.is_language_model() && config.data.tokenizer == "bytes" && config.model.vocab < 256) {
+    throw ConfigError(
+        "data.tokenizer: bytes needs a vocabulary of at least 256, but {} has {}; use its own tokenizer",
+        config.model.from.empty() ? "the model" : config.model.from, config.model.vocab);
+  }
   std::unique_ptr<Dataset> data = open_dataset(name, split, options);
   // The loader's memory and the graph's inputs are both of what the model takes.
   if (const SampleSpec has = data->spec(); has.input_elems() != takes.input_elems()) {

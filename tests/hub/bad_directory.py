@@ -95,6 +95,18 @@ class BadDirectory(HubTest):
         path = self.write_config(self.config(self.directory / "nowhere"))
         self.refuse(BAD_USAGE, ("model.from", "no such directory"), "train", path)
 
+    def test_bytes_are_no_tokens_of_a_small_vocabulary(self):
+        directory, tensors = self.make("llama")
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            dtype, shape, content = tensors[name]
+            tensors[name] = (dtype, [99, shape[1]], content[:99 * 2 * shape[1]])
+        (directory / "model.safetensors").write_bytes(tiny_models.safetensors(tensors))
+        self.change(directory, vocab_size=99)
+        path = self.write_config(self.config(directory))
+        self.refuse(BAD_USAGE, ("data.tokenizer", "99"), "train", path, "--run-dir", self.directory / "run")
+        self.tandem("import", directory, self.directory / "run")  # which reads no text
+        self.tandem("evaluate", self.directory / "run", "--logits", self.directory / "x.npy", "--ids", "1,98")
+
     def test_exports_that_cannot_be(self):
         directory, _ = self.make("llama")
         run = self.directory / "run"
