@@ -52,7 +52,7 @@ class NameTable {
         weight("k_norm", {per_head ? head_width : kv}, {{"self_attn.k_norm"}});
       }
       linear("out", q, model_.out_bias, {{"self_attn.o_proj", width}});
-      if (after) weight("norm1_after", {width}, {{"post_attention_layernorm"}});
+      if (after) weight("post_norm1", {width}, {{"post_attention_layernorm"}});
       if (before) weight("norm2", {width}, {{norm2}});
       if (family_.has(kFused)) {
         linear("gate_up", width, model_.ffn_bias, {{"mlp.gate_up_proj", 2 * ffn}});
@@ -60,7 +60,7 @@ class NameTable {
         linear("gate_up", width, model_.ffn_bias, {{"mlp.gate_proj", ffn}, {"mlp.up_proj", ffn}});
       }
       linear("down", ffn, model_.ffn_bias, {{"mlp.down_proj", width}});
-      if (after) weight("norm2_after", {width}, {{"post_feedforward_layernorm"}});
+      if (after) weight("post_norm2", {width}, {{"post_feedforward_layernorm"}});
     }
     leave();
     weight("norm", {width}, {{"norm"}});
