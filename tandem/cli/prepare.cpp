@@ -1,57 +1,145 @@
+#include "tandem/data/prepare/prepare.h"
+
 #include <unistd.h>
+
+#include <chrono>
 #include <cstdio>
 #include <memory>
 
 #include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
-#include "tandem/data/prepare.h"
 
 namespace tandem::cli {
+namespace {
+
+// "12 MiB of 3.4 GiB, 41.0 MB/s, 80 s left", on one line that is written over, a few times a second.
+class ProgressLine {
+ public:
+  void show(int64_t done, int64_t total) {
+    const auto now = Clock::now();
+    if (first_ < 0) first_ = done;  // a run that goes on has done the rest before
+    if (done < total && seconds(now - shown_) < 0.2) return;
+    shown_ = now;
+    const double elapsed = seconds(now - start_);
+    const double speed = elapsed > 0 ? static_cast<double>(done - first_) / elapsed : 0;
+    std::string line = fmt::format("{} of {}", format_bytes(done), format_bytes(total));
+    if (speed > 0) {
+      line +=
+          fmt::format(", {:.1f} MB/s, {:.0f} s left", speed / 1e6, static_cast<double>(total - done) / speed);
+    }
+    std::fprintf(stderr, "\r%-78s", line.c_str());
+    any_ = true;
+  }
+  void clear() const {
+    if (any_) std::fprintf(stderr, "\r%78s\r", "");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+  Clock::time_point start_ = Clock::now(), shown_ = {};
+  int64_t first_ = -1;
+  bool any_ = false;
+};
+
+// As a user types it: \n and \t are the end of a line and a tab, \\ is a backslash.
+std::string unescaped(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char next = text[++i];
+    if (next != 'n' && next != 't' && next != '\\')
+      throw ConfigError("--split-on: \\{}: expected \\n, \\t or \\\\", next);
+    out += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+  }
+  return out;
+}
+
+struct Flags {
+  std::vector<std::string> inputs;
+  std::string out, split_on;
+  PrepareOptions options;
+  bool no_eos = false;
+};
+
+ExitCode run(Flags& flags) {
+  PrepareOptions& options = flags.options;
+  options.split_on = unescaped(flags.split_on);
+  options.separate = !flags.no_eos;
+  ProgressLine line;
+  if (::isatty(STDERR_FILENO) != 0)
+    options.progress = [&](int64_t done, int64_t total) { line.show(done, total); };
+  options.tell = [](const std::string& message) { std::fprintf(stderr, "note: %s\n", message.c_str()); };
+  PrepareStats stats;
+  try {
+    stats = prepare_text(flags.inputs, flags.out, options);
+  } catch (...) {
+    line.clear();
+    throw;
+  }
+  line.clear();
+  if (stats.num_replaced > 0) {
+    std::fprintf(stderr, "warning: not all of it was UTF-8: %lld U+FFFD in place of what was not\n",
+                 static_cast<long long>(stats.num_replaced));
+  }
+  std::printf("%s\n",
+              fmt::format("{}: {}, {}, {}, {} for training and {} for evaluation in {}", flags.out,
+                          count_of(stats.num_files, "file"), format_bytes(stats.input_bytes),
+                          count_of(stats.num_documents, "document"), count_of(stats.train_tokens, "token"),
+                          stats.eval_tokens, count_of(stats.num_shards, "shard"))
+                  .c_str());
+  return ExitCode::Done;
+}
+
+}  // namespace
 
 void add_prepare(CLI::App& app, Action& action) {
-  struct Flags {
-    std::vector<std::string> inputs;
-    std::string out;
-    PrepareOptions options;
-  };
-  CLI::App* command =
-      add_command(app, "prepare", "turn text files into memory-mapped token shards",
-                  "tandem prepare --out data/mytext book1.txt book2.txt   (then data.train: data/mytext)");
+  CLI::App* command = add_command(
+      app, "prepare", "turn text and JSON Lines into memory-mapped token shards",
+      "tandem prepare --tokenizer path/to/model --out data/web web/*.jsonl.gz   (then data.train: data/web)");
   auto flags = std::make_shared<Flags>();
-  command->add_option("FILES", flags->inputs, "text files; each is a document")->required()->take_all();
+  command
+      ->add_option("FILES", flags->inputs,
+                   "text, .jsonl, and .gz or .zst of them; directories; patterns in quotes")
+      ->required()
+      ->take_all();
   command->add_option("--out", flags->out, "the directory to make")->required()->type_name("DIR");
-  command->add_option("--tokenizer", flags->options.tokenizer, "what a token is: bytes")
+  command
+      ->add_option("--tokenizer", flags->options.tokenizer,
+                   "what a token is: bytes, a tokenizer.json, or a directory with one")
       ->type_name("NAME")
       ->capture_default_str();
+  command->add_option("--field", flags->options.field, "JSON Lines: where the text is; a.b is b in a")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--split-on", flags->split_on,
+                   "text: what stands between documents, such as '\\n\\n'; a file is one if not given")
+      ->type_name("TEXT");
+  command->add_flag("--no-eos", flags->no_eos, "no end-of-text token between documents");
   command->add_option("--shard-tokens", flags->options.shard_tokens, "tokens in each shard")
       ->check(whole_number(1))
       ->type_name("N")
       ->capture_default_str();
   command
       ->add_option("--eval-fraction", flags->options.eval_fraction,
-                   "share kept for evaluation, from the end of each file")
+                   "share kept for evaluation: of a text file its end, else of documents")
       ->type_name("X")
       ->capture_default_str();
-  command->callback([flags, &action] {
-    action.run = [flags] {
-      const std::vector<std::filesystem::path> inputs(flags->inputs.begin(), flags->inputs.end());
-      const bool terminal = ::isatty(STDERR_FILENO) != 0;
-      if (terminal) {
-        flags->options.progress = [](int64_t done, int64_t total) {
-          std::fprintf(stderr, "\r%s",
-                       fmt::format("{} of {}   ", format_bytes(done), format_bytes(total)).c_str());
-        };
-      }
-      const PrepareStats stats = prepare_text(inputs, flags->out, flags->options);
-      std::fprintf(stderr, "%s", terminal ? "\r" : "");
-      std::printf("%s\n", fmt::format("{}: {}, {}, {} for training and {} for evaluation in {}", flags->out,
-                                      count_of(stats.num_files, "file"), format_bytes(stats.input_bytes),
-                                      count_of(stats.train_tokens, "token"), stats.eval_tokens,
-                                      count_of(stats.num_shards, "shard"))
-                              .c_str());
-      return ExitCode::Done;
-    };
-  });
+  command->add_option("--threads", flags->options.threads, "0 = all cores")
+      ->check(whole_number(0))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--save-every", flags->options.save_every_s,
+                   "seconds between saves of what a killed run goes on from")
+      ->check(number(0))
+      ->type_name("S")
+      ->capture_default_str();
+  command->callback([flags, &action] { action.run = [flags] { return run(*flags); }; });
 }
 
 }  // namespace tandem::cli

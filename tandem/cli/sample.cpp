@@ -6,6 +6,7 @@
 #include "tandem/base/rng.h"
 #include "tandem/cli/checkpoint_session.h"
 #include "tandem/models/model.h"
+#include "tandem/text/decode_stream.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/model_state.h"
@@ -27,6 +28,18 @@ int32_t draw(std::span<const float> logits, double temperature, float uniform) {
     if (left < 0) return static_cast<int32_t>(i);
   }
   return static_cast<int32_t>(logits.size() - 1);
+}
+
+// As training saw the beginning of a text; without a prompt what stands between documents, or a new line.
+std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<int32_t> tokens(tokenizer.before().begin(), tokenizer.before().end());
+  if (!prompt.empty()) {
+    tokenizer.encode(prompt, tokens);
+  } else if (tokens.empty() && tokenizer.name() != kBytes && tokenizer.separator() >= 0) {
+    tokens.push_back(tokenizer.separator());
+  }
+  if (tokens.empty()) tokenizer.encode("\n", tokens);
+  return tokens;
 }
 
 }  // namespace
@@ -72,9 +85,16 @@ void add_sample(CLI::App& app, Action& action) {
       load_weights(session, manifest);
 
       const auto tokenizer = make_tokenizer(config.data.tokenizer);
-      std::vector<int32_t> text;
-      tokenizer->encode(flags->prompt.empty() ? "\n" : flags->prompt, text);
+      std::vector<int32_t> text = prompt_tokens(*tokenizer, flags->prompt);
+      const auto first_unknown = static_cast<size_t>(
+          std::find_if(text.begin(), text.end(), [&](int32_t token) { return token >= config.model.vocab; }) -
+          text.begin());
+      if (first_unknown < text.size()) {
+        throw ConfigError("--prompt: token {} of {} is not among the {} of the model", text[first_unknown],
+                          config.data.tokenizer, config.model.vocab);
+      }
       std::printf("%s", flags->prompt.c_str());
+      DecodeStream stream(*tokenizer, flags->prompt.empty() ? std::span<const int32_t>() : text);
       RngCursor rng(flags->seed, hash_name("sample"));
       const auto context = static_cast<size_t>(config.model.context);
       const auto vocab = static_cast<size_t>(config.model.vocab);
@@ -92,10 +112,10 @@ void add_sample(CLI::App& app, Action& action) {
         const int32_t token =
             draw({logits + (text.size() - 1) * vocab, vocab}, flags->temperature, rng.uniform());
         text.push_back(token);
-        std::printf("%s", tokenizer->decode(std::span(&token, 1)).c_str());
+        std::printf("%s", stream.add(token).c_str());
         std::fflush(stdout);
       }
-      std::printf("\n");
+      std::printf("%s\n", stream.finish().c_str());
       return ExitCode::Done;
     };
   });

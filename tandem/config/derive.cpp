@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "tandem/base/error.h"
 #include "tandem/config/mesh.h"
+#include "tandem/config/place.h"
+#include "tandem/text/tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -47,6 +51,28 @@ void derive_data(ResolvedConfig& resolved) {
   fill(resolved, "data.eval", data.eval, data.train, "data.train");
 }
 
+// Whether `tandem prepare` wrote it, with another tokenizer than bytes: it has a copy of that one.
+bool has_tokenizer(const std::string& set) {
+  std::error_code ignored;
+  const std::filesystem::path folder(set);
+  return std::filesystem::is_regular_file(folder / "index.json", ignored) &&
+         std::filesystem::is_regular_file(folder / "tokenizer.json", ignored);
+}
+
+void derive_tokens(ResolvedConfig& resolved) {
+  Config& config = resolved.config;
+  if (!config.model.is_language_model()) return;
+  if (has_tokenizer(config.data.train))
+    fill(resolved, "data.tokenizer", config.data.tokenizer, config.data.train, "data.train");
+  if (config.data.tokenizer == kBytes || resolved.origins.contains("model.vocab")) return;
+  try {
+    const int64_t vocab = make_tokenizer(config.data.tokenizer)->vocab_size();
+    fill(resolved, "model.vocab", config.model.vocab, vocab, "data.tokenizer");
+  } catch (const ConfigError& error) {
+    throw ConfigError("{}: {}", place_of(resolved, "data.tokenizer"), error.what());
+  }
+}
+
 void derive_optimizer(ResolvedConfig& resolved) {
   TrainConfig& train = resolved.config.train;
   constexpr std::string_view kOptimizer = "train.optimizer";
@@ -84,6 +110,7 @@ void derive_micro_batch(ResolvedConfig& resolved) {
 void derive(ResolvedConfig& resolved, int num_ranks) {
   derive_model(resolved);
   derive_data(resolved);
+  derive_tokens(resolved);
   derive_optimizer(resolved);
   derive_data_axis(resolved, num_ranks);
   derive_micro_batch(resolved);

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tandem/base/error.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/base/temporary_directory_test.h"
+#include "tandem/text/byte_level_test.h"
+
 namespace tandem {
 namespace {
 
@@ -41,6 +46,27 @@ TEST(Derive, GivesImageModelsImages) {
 TEST(Derive, EvaluatesOnTheTrainingSetUnlessToldOtherwise) {
   EXPECT_EQ(load("data: {train: book.txt}").data.eval, "book.txt");
   EXPECT_EQ(load("data: {train: book.txt, eval: other.txt}").data.eval, "other.txt");
+}
+
+TEST(Derive, TakesTheVocabularyFromTheTokenizerAndTheTokenizerFromAPreparedSet) {
+  const TemporaryDirectory scratch;
+  const std::string folder = scratch.path().string();
+  scratch.write("tokenizer.json", byte_level_json());
+  const ResolvedConfig named = parse_config("data: {tokenizer: " + folder + "}", "run.yaml");
+  EXPECT_EQ(named.config.model.vocab, kByteLevelVocab);
+  EXPECT_EQ(named.origin("model.vocab"), "derived from data.tokenizer");
+  EXPECT_EQ(load("data: {tokenizer: " + folder + "}\nmodel: {vocab: 512}").model.vocab, 512);
+  EXPECT_EQ(load("data: {train: " + folder + "}").data.tokenizer, "bytes");  // not prepared
+  scratch.write("index.json", "{}");
+  const ResolvedConfig prepared = parse_config("data: {train: " + folder + "}", "run.yaml");
+  EXPECT_EQ(prepared.config.data.tokenizer, folder);
+  EXPECT_EQ(prepared.origin("data.tokenizer"), "derived from data.train");
+  EXPECT_EQ(prepared.config.model.vocab, kByteLevelVocab);
+  EXPECT_EQ(load("data: {train: " + folder + ", tokenizer: bytes}").data.tokenizer, "bytes");
+  EXPECT_EQ(
+      message_of<ConfigError>([] { load("data: {tokenizer: absent.json}"); }),
+      "run.yaml:1: data.tokenizer: tokenizer 'absent.json': no such file; expected bytes, a tokenizer.json "
+      "or a directory with one");
 }
 
 TEST(Derive, PicksAMicroBatchThatDividesTheBatch) {

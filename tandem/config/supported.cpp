@@ -18,8 +18,6 @@ constexpr std::string_view kSinks =
 constexpr Refusal kRefusals[] = {
     {"device", [](const Config& c) { return c.device == DeviceKind::Cuda && !c.model.has(kRunsOnGpu); },
      "this version trains the family on the CPU only; use cpu or auto"},
-    {"data.tokenizer", [](const Config& c) { return c.data.tokenizer != "bytes"; },
-     "this version has the bytes tokenizer only; use bytes"},
     {"precision",
      [](const Config& c) { return c.precision == Precision::Fp8 && c.device == DeviceKind::Cpu; },
      "fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU"},

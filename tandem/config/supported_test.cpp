@@ -13,8 +13,6 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
       "this version writes metrics.jsonl and metrics.csv only; use log.jsonl or log.csv";
   EXPECT_EQ(rejection("device: cuda\nmodel: {family: resnet}"),
             "run.yaml:1: device: this version trains the family on the CPU only; use cpu or auto");
-  EXPECT_EQ(rejection("data: {tokenizer: bpe.json}"),
-            "run.yaml:1: data.tokenizer: this version has the bytes tokenizer only; use bytes");
   EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),
             "run.yaml:1: precision: fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU");
   EXPECT_EQ(rejection("log: {tensorboard: true}"), "run.yaml:1: log.tensorboard: " + sinks);

@@ -31,24 +31,34 @@ size_t held_out_begin(std::string_view text, double fraction) {
   if (fraction <= 0.0) return text.size();
   const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1.0 - fraction));
   const size_t line_end = text.find('\n', cut);
-  return line_end == std::string_view::npos || line_end + 1 >= text.size() ? cut : line_end + 1;
+  if (line_end != std::string_view::npos && line_end + 1 < text.size()) return line_end + 1;
+  size_t begin = cut;  // not within a character
+  while (begin > 0 && begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80)
+    --begin;
+  return cut - begin < 4 ? begin : cut;
 }
 
-std::unique_ptr<TokenSource> open_part(const std::filesystem::path& file, Split split, int64_t context) {
-  std::unique_ptr<TokenSource> whole = open_text(file);
+std::unique_ptr<TokenSource> part_of(const std::string& name, std::unique_ptr<TokenSource> whole, int64_t cut,
+                                     Split split, int64_t context) {
   const int64_t size = whole->num_tokens(), window = context + 1;
   if (size < 2 * window) {
     throw DataError(
         "{}: {} tokens are too few to keep some apart for evaluation: with model.context {} either part "
         "takes "
         "{}; use a shorter context, more data, or another set as data.eval",
-        file.string(), size, context, window);
+        name, size, context, window);
   }
-  const MappedFile mapped(file);
-  const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
-  const int64_t cut = std::min(static_cast<int64_t>(held_out_begin(text, kHeldOutFraction)), size - window);
+  cut = std::min(cut, size - window);
   return split == Split::Train ? std::make_unique<Part>(std::move(whole), 0, cut)
                                : std::make_unique<Part>(std::move(whole), cut, size);
+}
+
+std::unique_ptr<TokenSource> open_part(const std::filesystem::path& file, Split split, int64_t context) {
+  std::unique_ptr<TokenSource> whole = open_text(file);
+  const MappedFile mapped(file);
+  const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
+  const auto cut = static_cast<int64_t>(held_out_begin(text, kHeldOutFraction));
+  return part_of(file.string(), std::move(whole), cut, split, context);
 }
 
 }  // namespace tandem

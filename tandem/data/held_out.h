@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "tandem/data/dataset.h"
@@ -20,5 +21,9 @@ size_t held_out_begin(std::string_view text, double fraction);
 // end is for evaluation, and is one window at least. Throws DataError, beginning with `name`, where the rest
 // does not fill a window.
 std::unique_ptr<TokenSource> open_part(const std::filesystem::path& file, Split split, int64_t context);
+
+// The same of any tokens, whose end would begin at `cut`.
+std::unique_ptr<TokenSource> part_of(const std::string& name, std::unique_ptr<TokenSource> whole, int64_t cut,
+                                     Split split, int64_t context);
 
 }  // namespace tandem

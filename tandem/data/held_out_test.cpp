@@ -6,7 +6,7 @@
 #include "tandem/base/rng.h"
 #include "tandem/base/temporary_directory_test.h"
 #include "tandem/data/open_dataset.h"
-#include "tandem/data/prepare.h"
+#include "tandem/data/prepare/prepare.h"
 
 namespace tandem {
 namespace {
@@ -32,7 +32,8 @@ TEST(HeldOut, TheTwoPartsOfATextAreThoseThatPrepareMakes) {
     const std::string text = lines(seed, 2000 + 37 * seed);
     const auto file = scratch.write("a.txt", text);
     const auto prepared = scratch.path() / std::to_string(seed);
-    prepare_text(std::span(&file, 1), prepared, {});
+    const std::string name = file.string();
+    prepare_text(std::span(&name, 1), prepared, {});
     const auto train = open_part(file, Split::Train, 16), eval = open_part(file, Split::Eval, 16);
     EXPECT_EQ(all_tokens(*train) + all_tokens(*eval), text);
     EXPECT_EQ(all_tokens(*train), all_tokens(*open_prepared(prepared, Split::Train, false)));

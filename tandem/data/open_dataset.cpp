@@ -10,6 +10,7 @@
 #include "tandem/data/shapes.h"
 #include "tandem/data/stories.h"
 #include "tandem/data/token_windows.h"
+#include "tandem/data/tokenized_text.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem {
@@ -19,6 +20,11 @@ constexpr std::string_view kPrefix = "builtin:";
 constexpr std::string_view kBuiltins[] = {"builtin:stories", "builtin:shapes"};
 
 std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const DatasetOptions& options) {
+  if (name == "builtin:stories" && options.tokenizer != kBytes) {
+    throw ConfigError(
+        "builtin:stories: is text in bytes, but data.tokenizer is {}; use bytes, or another set",
+        options.tokenizer);
+  }
   if (name == "builtin:stories") return std::make_unique<Stories>(options.context, split, options.seed);
   if (name == "builtin:shapes") {
     if (options.image_size < Shapes::kMinSize) {
@@ -39,12 +45,14 @@ std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const Dat
         name);
   }
   if (std::filesystem::is_directory(path)) {
-    return std::make_unique<TokenWindows>(name, open_prepared(path, split, options.verify_digests),
+    const ExpectedTokenizer expected{options.tokenizer, tokenizer_digest(options.tokenizer)};
+    return std::make_unique<TokenWindows>(name, open_prepared(path, split, options.verify_digests, &expected),
                                           options.context);
   }
-  if (const auto tokenizer = make_tokenizer(options.tokenizer); tokenizer->name() != "bytes") {
-    throw ConfigError("{}: only the bytes tokenizer reads a text file directly; run tandem prepare for {}",
-                      name, options.tokenizer);
+  if (options.tokenizer != kBytes) {
+    auto text = open_tokenized(path, options.tokenizer,
+                               options.keep_end_apart ? std::optional(split) : std::nullopt, options.context);
+    return std::make_unique<TokenWindows>(name, std::move(text), options.context);
   }
   auto text = options.keep_end_apart ? open_part(path, split, options.context) : open_text(path);
   return std::make_unique<TokenWindows>(name, std::move(text), options.context);

@@ -5,7 +5,8 @@
 #include "tandem/base/error.h"
 #include "tandem/base/message_of_test.h"
 #include "tandem/base/temporary_directory_test.h"
-#include "tandem/data/prepare.h"
+#include "tandem/data/prepare/prepare.h"
+#include "tandem/text/byte_level_test.h"
 
 namespace tandem {
 namespace {
@@ -25,12 +26,36 @@ TEST(OpenDataset, OpensWhatIsBuiltIn) {
 TEST(OpenDataset, OpensTextFilesAndPreparedDirectories) {
   const TemporaryDirectory scratch;
   const auto file = scratch.write("a.txt", std::string(1000, 'x'));
-  prepare_text(std::span(&file, 1), scratch.path() / "set", {.eval_fraction = 0.2});
+  const std::string name = file.string();
+  prepare_text(std::span(&name, 1), scratch.path() / "set", {.eval_fraction = 0.2});
   const DatasetOptions options{.context = 10};
   EXPECT_EQ(open_dataset(file.string(), Split::Train, options)->num_samples(), 100);
   EXPECT_FALSE(open_dataset(file.string(), Split::Train, options)->loss_floor().has_value());
   EXPECT_EQ(open_dataset((scratch.path() / "set").string(), Split::Train, options)->num_samples(), 80);
   EXPECT_EQ(open_dataset((scratch.path() / "set").string(), Split::Eval, options)->num_samples(), 20);
+}
+
+TEST(OpenDataset, TakesASetOfTheSameTokenizerOnly) {
+  const TemporaryDirectory scratch;
+  const std::string tokenizer = scratch.write("tokenizer.json", byte_level_json()).string();
+  const std::string file = scratch.write("a.txt", std::string(1000, 'x')).string();
+  const std::string set = (scratch.path() / "set").string();
+  prepare_text(std::span(&file, 1), set, {.tokenizer = tokenizer});
+  EXPECT_EQ(open_dataset(set, Split::Train, {.context = 10, .tokenizer = tokenizer})->spec().num_classes,
+            kByteLevelVocab);
+  EXPECT_GT(open_dataset(set, Split::Eval, {.context = 10, .tokenizer = set})->num_samples(), 0);  // its copy
+  EXPECT_GT(open_dataset(file, Split::Eval, {.context = 10, .tokenizer = set})->num_samples(), 0);
+  EXPECT_EQ(message_of<DataError>([&] { open_dataset(set, Split::Train, {.context = 10}); }),
+            set + ": was prepared with tokenizer " + tokenizer +
+                " (261 tokens), but data.tokenizer is bytes; set data.tokenizer to " + set +
+                ", or prepare it again");
+  scratch.write("tokenizer.json", byte_level_json() + "\n");
+  EXPECT_THROW(open_dataset(set, Split::Train, {.context = 10, .tokenizer = tokenizer}), DataError);
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              open_dataset(set, Split::Train, {.context = 10, .max_classes = 260, .tokenizer = set});
+            }),
+            set + ": its tokens go up to 260, but model.vocab is 260; set it to at least 261");
+  EXPECT_THROW(open_dataset("builtin:stories", Split::Train, {.tokenizer = set}), ConfigError);
 }
 
 TEST(OpenDataset, NamesTheNearestBuiltIn) {

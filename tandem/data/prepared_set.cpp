@@ -33,15 +33,37 @@ class PreparedSet final : public TokenSource {
     }
   }
 
+  void documents(int64_t first, int64_t count, std::vector<int64_t>& out) const override {
+    auto shard = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
+    for (; count > 0; ++shard) {
+      const int64_t begin = ends_[shard] - shards_[shard].info().num_tokens;
+      const int64_t here = std::min(count, ends_[shard] - first);
+      shards_[shard].documents(first - begin, here, begin, out);
+      first += here;
+      count -= here;
+    }
+  }
+
  private:
   int64_t vocab_;
   std::vector<TokenShard> shards_;
   std::vector<int64_t> ends_;  // for each shard, the position after its last token
 };
 
+[[noreturn]] void refuse_tokenizer(const std::string& set, const nlohmann::json& index,
+                                   const ExpectedTokenizer& expected) {
+  throw DataError(
+      "{}: was prepared with tokenizer {} ({} tokens), but data.tokenizer is {}; set data.tokenizer to {}, "
+      "or "
+      "prepare it again",
+      set, index.at("tokenizer").get<std::string>(), index.at("vocab").get<int64_t>(), expected.name,
+      index.value("tokenizer_digest", "").empty() ? std::string("bytes") : set);
+}
+
 }  // namespace
 
-std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, bool verify_digests) {
+std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, bool verify_digests,
+                                           const ExpectedTokenizer* expected) {
   const std::string origin = store->description(kIndex);
   if (!store->exists(kIndex)) {
     throw DataError("{}: not a prepared set: expected an index.json, as tandem prepare writes it",
@@ -52,10 +74,12 @@ std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, b
     const std::string text = read_text(*store->open(kIndex), kMostIndexBytes);
     check_json_depth(text, origin);
     const nlohmann::json index = nlohmann::json::parse(text);
-    if (index.at("format") != "tandem-tokens" || index.at("version") != 1) {
-      throw DataError("{}: expected format tandem-tokens version 1; run tandem prepare again", origin);
+    if (index.at("format") != "tandem-tokens" || (index.at("version") != 1 && index.at("version") != 2)) {
+      throw DataError("{}: expected format tandem-tokens version 1 or 2; run tandem prepare again", origin);
     }
     const int64_t vocab = index.at("vocab");
+    const std::string tokenizer = index.value("tokenizer_digest", "");
+    if (expected && tokenizer != expected->digest) refuse_tokenizer(store->description(""), index, *expected);
     const nlohmann::json& entries = index.at("splits").at(split_name);
     std::vector<TokenShard> shards;
     for (const nlohmann::json& entry : entries) {
@@ -65,7 +89,9 @@ std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, b
                              .vocab = vocab,
                              .num_tokens = entry.at("tokens"),
                              .max_token = entry.at("max_token"),
-                             .digest = entry.at("digest")};
+                             .digest = entry.at("digest"),
+                             .num_documents = entry.value("documents", int64_t{0}),
+                             .tokenizer = tokenizer};
       if (shard.info() != listed) {
         throw DataError("{}: header does not agree with {}; run tandem prepare again",
                         store->description(file), origin);

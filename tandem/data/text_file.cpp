@@ -18,11 +18,12 @@ struct Known {
 };
 
 constexpr std::string_view kToText = "write its text column to a text file first";
+constexpr std::string_view kPrepare = "run tandem prepare --out DIR FILE";
 constexpr std::string_view kImage = "train on text; the only images are builtin:shapes";
 
 constexpr Known kKnown[] = {
-    {"\x1f\x8b"sv, "gzip-compressed", "unpack it first: gzip -dk FILE"},
-    {"\x28\xb5\x2f\xfd"sv, "zstd-compressed", "unpack it first: zstd -d FILE"},
+    {"\x1f\x8b"sv, "gzip-compressed", kPrepare},
+    {"\x28\xb5\x2f\xfd"sv, "zstd-compressed", kPrepare},
     {"\xfd"
      "7zXZ\0"sv,
      "xz-compressed", "unpack it first: xz -dk FILE"},
@@ -30,7 +31,8 @@ constexpr Known kKnown[] = {
     {"\x04\x22\x4d\x18"sv, "lz4-compressed", "unpack it first: lz4 -d FILE"},
     {"PK\x03\x04"sv, "a zip archive", "unpack it first: unzip FILE"},
     {"7z\xbc\xaf\x27\x1c"sv, "a 7z archive", "unpack it first: 7z x FILE"},
-    {"PAR1"sv, "a Parquet file", kToText},
+    {"PAR1"sv, "a Parquet file",
+     "write its text column out first: duckdb -c \"COPY (SELECT text FROM 'FILE') TO 'text.jsonl'\""},
     {"ARROW1"sv, "an Arrow file", kToText},
     {"SQLite format 3\0"sv, "an SQLite database", kToText},
     {"\x93NUMPY"sv, "a NumPy array", "train on text, or write its tokens' text to a file"},

@@ -6,7 +6,7 @@
 #include "tandem/base/message_of_test.h"
 #include "tandem/base/temporary_directory_test.h"
 #include "tandem/data/open_dataset.h"
-#include "tandem/data/prepare.h"
+#include "tandem/data/prepare/prepare.h"
 
 namespace tandem {
 namespace {
@@ -18,17 +18,18 @@ std::string refused_by_train(const std::filesystem::path& file) {
 }
 
 std::string refused_by_prepare(const std::filesystem::path& file) {
-  return message_of<DataError>([&] { prepare_text(std::span(&file, 1), file.string() + ".out", {}); });
+  return message_of<DataError>([&] {
+    const std::string name = file.string();
+    prepare_text(std::span(&name, 1), name + ".out", {});
+  });
 }
 
 TEST(TextFile, IsTheSameForTrainAndPrepare) {
   const TemporaryDirectory scratch;
   const std::pair<std::string_view, std::string> files[] = {
       {"one zero\0"sv, "byte 0 at offset 8: expected text, found binary; "},
-      {"\x1f\x8b\x08"sv, "is gzip-compressed: expected plain text; unpack it first: gzip -dk "},
-      {"\x28\xb5\x2f\xfd"sv, "is zstd-compressed: expected plain text; unpack it first: zstd -d "},
       {"PK\x03\x04"sv, "is a zip archive: expected plain text; unpack it first: unzip "},
-      {"PAR1"sv, "is a Parquet file: expected plain text; write its text column to a text file first"},
+      {"PAR1"sv, "is a Parquet file: expected plain text; write its text column out first: duckdb -c "},
       {"BZh91AY&SY"sv, "is bzip2-compressed"},
       {"\xff\xfeh\0i\0"sv, "is UTF-16 text: expected plain text; convert it first: iconv "},
   };
@@ -44,6 +45,19 @@ TEST(TextFile, IsTheSameForTrainAndPrepare) {
   EXPECT_EQ(refused_by_prepare(empty), refused_by_train(empty));
 }
 
+TEST(TextFile, IsUnpackedByPrepareAlone) {
+  const TemporaryDirectory scratch;
+  const auto gzip = scratch.write("a.gz", "\x1f\x8b\x08 and so on");
+  EXPECT_EQ(refused_by_train(gzip),
+            gzip.string() + ": is gzip-compressed: expected plain text; run tandem prepare --out DIR " +
+                gzip.string());
+  EXPECT_NE(refused_by_prepare(gzip).find("a.gz: gzip-compressed, but damaged"), std::string::npos);
+  const auto zstd = scratch.write("a.zst", "\x28\xb5\x2f\xfd");
+  EXPECT_NE(refused_by_train(zstd).find("is zstd-compressed: expected plain text; run tandem prepare"),
+            std::string::npos);
+  EXPECT_NE(refused_by_prepare(zstd).find("a.zst: zstd-compressed, but cut off"), std::string::npos);
+}
+
 TEST(TextFile, MayBeInAnyEncodingWithoutZeroes) {
   const TemporaryDirectory scratch;
   const std::string latin = "caf\xe9 cr\xe8me\n", word = "BZhaped words, 7z and PK too\n";
@@ -51,7 +65,8 @@ TEST(TextFile, MayBeInAnyEncodingWithoutZeroes) {
     const auto file = scratch.write("file", line + line + line);
     EXPECT_GT(open_dataset(file.string(), Split::Train, {.context = 8})->num_samples(), 1);
     const std::filesystem::path out = scratch.path() / "out";
-    EXPECT_EQ(prepare_text(std::span(&file, 1), out, {}).num_files, 1);
+    const std::string name = file.string();
+    EXPECT_EQ(prepare_text(std::span(&name, 1), out, {}).num_files, 1);
     std::filesystem::remove_all(out);
   }
 }

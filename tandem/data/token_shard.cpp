@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "shards are read and written in place");
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2, kOldest = 1;
 constexpr char kMagic[] = "TNDMTOKS";
 
 struct Header {
@@ -24,16 +24,26 @@ struct Header {
   uint64_t num_tokens;
   uint64_t max_token;
   char digest[32];
-  char zeros[56];
+  uint64_t num_documents;
+  char tokenizer[32];
+  char zeros[16];
 };
 static_assert(sizeof(Header) == 128);
 
+constexpr uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+// All that stands behind the header.
 template <typename Token>
-std::vector<Token> narrowed(std::span<const int32_t> tokens) {
-  std::vector<Token> out(tokens.size());
-  std::transform(tokens.begin(), tokens.end(), out.begin(),
-                 [](int32_t token) { return static_cast<Token>(token); });
-  return out;
+std::vector<std::byte> body_of(std::span<const int32_t> tokens, std::span<const int64_t> documents) {
+  const size_t table = padded(tokens.size() * sizeof(Token));
+  std::vector<std::byte> body(documents.empty() ? tokens.size() * sizeof(Token)
+                                                : table + documents.size_bytes());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto token = static_cast<Token>(tokens[i]);
+    std::memcpy(body.data() + i * sizeof(Token), &token, sizeof(Token));
+  }
+  if (!documents.empty()) std::memcpy(body.data() + table, documents.data(), documents.size_bytes());
+  return body;
 }
 
 template <typename Token>
@@ -56,35 +66,35 @@ std::unique_ptr<ObjectBytes> open_shard(const Store& store, const std::string& n
 
 }  // namespace
 
-ShardInfo write_shard(const std::filesystem::path& path, std::span<const int32_t> tokens, int64_t vocab) {
+ShardInfo write_shard(const std::filesystem::path& path, std::span<const int32_t> tokens, int64_t vocab,
+                      std::span<const int64_t> documents, std::string_view tokenizer) {
   ShardInfo info{.token_bytes = shard_token_bytes(vocab),
                  .vocab = vocab,
-                 .num_tokens = static_cast<int64_t>(tokens.size())};
+                 .num_tokens = static_cast<int64_t>(tokens.size()),
+                 .num_documents = static_cast<int64_t>(documents.size()),
+                 .tokenizer = std::string(tokenizer)};
   for (const int32_t token : tokens) {
     TANDEM_CHECK(token >= 0 && token < vocab, "token {} of a vocabulary of {}", token, vocab);
     info.max_token = std::max<int64_t>(info.max_token, token);
   }
-  const auto write = [&](const auto& stored) {
-    const auto bytes = std::as_bytes(std::span(stored));
-    info.digest = digest_hex(bytes);
-    Header header{};
-    std::memcpy(header.magic, kMagic, sizeof(header.magic));
-    header.version = kVersion;
-    header.token_bytes = static_cast<uint32_t>(info.token_bytes);
-    header.vocab = static_cast<uint64_t>(info.vocab);
-    header.num_tokens = static_cast<uint64_t>(info.num_tokens);
-    header.max_token = static_cast<uint64_t>(info.max_token);
-    std::memcpy(header.digest, info.digest.data(), sizeof(header.digest));
-    OutputFile file(path);
-    file.write_all(std::as_bytes(std::span(&header, 1)));
-    file.write_all(bytes);
-    file.sync_and_close();
-  };
-  if (info.token_bytes == 2) {
-    write(narrowed<uint16_t>(tokens));
-  } else {
-    write(narrowed<uint32_t>(tokens));
-  }
+  const std::vector<std::byte> body =
+      info.token_bytes == 2 ? body_of<uint16_t>(tokens, documents) : body_of<uint32_t>(tokens, documents);
+  info.digest = digest_hex(body);
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(header.magic));
+  header.version = kVersion;
+  header.token_bytes = static_cast<uint32_t>(info.token_bytes);
+  header.vocab = static_cast<uint64_t>(info.vocab);
+  header.num_tokens = static_cast<uint64_t>(info.num_tokens);
+  header.max_token = static_cast<uint64_t>(info.max_token);
+  std::memcpy(header.digest, info.digest.data(), sizeof(header.digest));
+  header.num_documents = static_cast<uint64_t>(info.num_documents);
+  TANDEM_CHECK(tokenizer.empty() || tokenizer.size() == sizeof(header.tokenizer));
+  std::copy(tokenizer.begin(), tokenizer.end(), header.tokenizer);
+  OutputFile file(path);
+  file.write_all(std::as_bytes(std::span(&header, 1)));
+  file.write_all(body);
+  file.sync_and_close();
   return info;
 }
 
@@ -103,15 +113,19 @@ TokenShard::TokenShard(const Store& store, const std::string& name)
   if (std::memcmp(header.magic, kMagic, sizeof(header.magic)) != 0) {
     throw DataError("{}: not a token shard: expected it to begin with {}", origin_, kMagic);
   }
-  if (header.version != kVersion) {
-    throw DataError("{}: expected shard version {}, found {}; run tandem prepare again", origin_, kVersion,
-                    header.version);
+  if (header.version < kOldest || header.version > kVersion) {
+    throw DataError("{}: expected shard version {} or {}, found {}; run tandem prepare again", origin_,
+                    kOldest, kVersion, header.version);
   }
-  const bool sane = (header.token_bytes == 2 || header.token_bytes == 4) &&
-                    header.num_tokens < (uint64_t{1} << 56) && header.vocab > 0 &&
-                    header.vocab <= (uint64_t{1} << 31) && header.max_token < header.vocab;
+  const bool sane =
+      (header.token_bytes == 2 || header.token_bytes == 4) && header.num_tokens < (uint64_t{1} << 56) &&
+      header.vocab > 0 && header.vocab <= (uint64_t{1} << 31) && header.max_token < header.vocab &&
+      header.num_documents <= header.num_tokens && (header.version > 1 || header.num_documents == 0);
   if (!sane) throw DataError("{}: header is damaged; run tandem prepare again", origin_);
-  const uint64_t expected = sizeof(header) + header.num_tokens * header.token_bytes;
+  const uint64_t token_bytes = header.num_tokens * header.token_bytes;
+  const uint64_t expected =
+      sizeof(header) +
+      (header.num_documents > 0 ? padded(token_bytes) + 8 * header.num_documents : token_bytes);
   if (bytes.size() != expected) {
     throw DataError("{}: {}: expected {} bytes, found {}; run tandem prepare again", origin_,
                     bytes.size() < expected ? "truncated" : "too long", expected, bytes.size());
@@ -120,7 +134,10 @@ TokenShard::TokenShard(const Store& store, const std::string& name)
            .vocab = static_cast<int64_t>(header.vocab),
            .num_tokens = static_cast<int64_t>(header.num_tokens),
            .max_token = static_cast<int64_t>(header.max_token),
-           .digest = std::string(header.digest, sizeof(header.digest))};
+           .digest = std::string(header.digest, sizeof(header.digest)),
+           .num_documents = static_cast<int64_t>(header.num_documents),
+           .tokenizer = std::string(header.tokenizer, sizeof(header.tokenizer))};
+  if (info_.tokenizer.find_first_not_of('\0') == std::string::npos) info_.tokenizer.clear();
 }
 
 std::span<const std::byte> TokenShard::payload() const { return object_->bytes().subspan(sizeof(Header)); }
@@ -143,6 +160,34 @@ void TokenShard::read(int64_t first, int64_t count, int32_t* out) const {
         "{}: tokens are damaged: found token {} near position {}, the largest should be {}; "
         "run tandem prepare again",
         origin_, largest, first, info_.max_token);
+  }
+}
+
+int64_t TokenShard::document(int64_t number) const {
+  const uint64_t table = padded(static_cast<uint64_t>(info_.num_tokens * info_.token_bytes));
+  int64_t first = 0;
+  std::memcpy(&first, payload().data() + table + static_cast<size_t>(number) * 8, 8);
+  return first;
+}
+
+void TokenShard::documents(int64_t first, int64_t count, int64_t base, std::vector<int64_t>& out) const {
+  int64_t low = 0, high = info_.num_documents;  // the first document that begins at `first` or behind it
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (document(middle) < first) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  int64_t last = first - 1;
+  for (; low < info_.num_documents && document(low) < first + count; ++low) {
+    if (document(low) <= last) {
+      throw DataError("{}: its table of documents is damaged: {} comes after {}; run tandem prepare again",
+                      origin_, document(low), last);
+    }
+    last = document(low);
+    out.push_back(base + last);
   }
 }
 

@@ -1,7 +1,13 @@
-// A token shard: one object of a store with a 128-byte little-endian header and the tokens, to be mapped.
+// A token shard: one object of a store with a 128-byte little-endian header, the tokens and where documents
+// begin, to be mapped.
 //
 //   0 magic "TNDMTOKS"   8 u32 version   12 u32 bytes a token (2 or 4)   16 u64 vocabulary
-//   24 u64 number of tokens   32 u64 largest token   40 digest of the tokens, 32 hex digits   72 zeros
+//   24 u64 number of tokens   32 u64 largest token   40 digest of all behind the header, 32 hex digits
+//   72 u64 number of documents that begin in it   80 digest of the tokenizer, 32 hex digits; zeros for bytes
+//   112 zeros
+//   128 the tokens, zeros up to a multiple of 8, the first token of each of those documents as a u64
+//
+// Version 1 ends with the tokens: from 72 on its header is zeros, and where documents begin is not known.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +25,17 @@ struct ShardInfo {
   int64_t num_tokens = 0;
   int64_t max_token = 0;
   std::string digest = {};
+  int64_t num_documents = 0;   // that begin in it
+  std::string tokenizer = {};  // digest of its description; empty: bytes, or not known
   bool operator==(const ShardInfo&) const = default;
 };
 
 constexpr int64_t shard_token_bytes(int64_t vocab) { return vocab <= 65536 ? 2 : 4; }
 
-// Writes and syncs the file; what makes a set of shards appear whole is prepare.h.
-ShardInfo write_shard(const std::filesystem::path& path, std::span<const int32_t> tokens, int64_t vocab);
+// Writes and syncs the file; what makes a set of shards appear whole is prepare.h. `documents` are where they
+// begin, rising; `tokenizer` is its digest.
+ShardInfo write_shard(const std::filesystem::path& path, std::span<const int32_t> tokens, int64_t vocab,
+                      std::span<const int64_t> documents = {}, std::string_view tokenizer = {});
 
 class TokenShard {
  public:
@@ -39,8 +49,13 @@ class TokenShard {
   // Copies tokens [first, first + count); throws DataError on a token above the header's largest.
   void read(int64_t first, int64_t count, int32_t* out) const;
 
+  // Appends `base` + the beginnings of documents in [first, first + count); throws DataError where the table
+  // of them is damaged.
+  void documents(int64_t first, int64_t count, int64_t base, std::vector<int64_t>& out) const;
+
  private:
   std::span<const std::byte> payload() const;
+  int64_t document(int64_t number) const;
 
   std::string origin_;
   std::unique_ptr<ObjectBytes> object_;

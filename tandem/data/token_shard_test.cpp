@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tandem/base/error.h"
 #include "tandem/base/message_of_test.h"
 #include "tandem/base/temporary_directory_test.h"
@@ -61,7 +63,7 @@ TEST(TokenShard, NoticesAnyFlippedByteOfTheHeader) {
   const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.tokens";
   const ShardInfo written = write_shard(path, some_tokens(100, 256), 256);
-  for (int64_t offset = 0; offset < 72; ++offset) {
+  for (int64_t offset = 0; offset < 112; ++offset) {
     flip_byte(path, offset);
     try {
       EXPECT_NE(TokenShard(path).info(), written) << offset;  // then it disagrees with the index
@@ -70,6 +72,54 @@ TEST(TokenShard, NoticesAnyFlippedByteOfTheHeader) {
     flip_byte(path, offset);
   }
   EXPECT_EQ(TokenShard(path).info(), written);
+}
+
+TEST(TokenShard, KnowsWhereDocumentsBegin) {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.tokens";
+  const std::vector<int64_t> documents = {0, 7, 8, 50, 98};
+  const std::string tokenizer(32, 'a');
+  for (const int64_t count : {99, 100, 101}) {  // whatever stands between the tokens and the table
+    write_shard(path, some_tokens(count, 256), 256, documents, tokenizer);
+    const TokenShard shard(path);
+    shard.verify();
+    EXPECT_EQ(shard.info().num_documents, 5);
+    EXPECT_EQ(shard.info().tokenizer, tokenizer);
+    EXPECT_EQ(read_all(shard), some_tokens(count, 256));
+    for (int64_t first = 0; first < 99; ++first) {
+      for (int64_t size = 1; first + size <= 99; size += 7) {
+        std::vector<int64_t> expected, found;
+        for (int64_t begin : documents)
+          if (begin >= first && begin < first + size) expected.push_back(1000 + begin);
+        shard.documents(first, size, 1000, found);
+        EXPECT_EQ(found, expected);
+      }
+    }
+  }
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 8);
+  EXPECT_NE(message_of<DataError>([&] { TokenShard{path}; }).find("truncated"), std::string::npos);
+}
+
+TEST(TokenShard, NoticesADamagedTableOfDocuments) {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.tokens";
+  write_shard(path, some_tokens(100, 256), 256, std::vector<int64_t>{0, 10, 20});
+  flip_byte(path, 128 + 200 + 8);
+  const TokenShard shard(path);
+  EXPECT_THROW(shard.verify(), DataError);
+  std::vector<int64_t> found;
+  EXPECT_THROW(shard.documents(0, 100, 0, found), DataError);
+}
+
+// Version 1 has neither documents nor a tokenizer in its header.
+TEST(TokenShard, ReadsTheVersionBefore) {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.tokens";
+  write_shard(path, some_tokens(100, 256), 256);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(8).put(1);
+  const TokenShard shard(path);
+  EXPECT_EQ(read_all(shard), some_tokens(100, 256));
+  EXPECT_EQ(shard.info().num_documents, 0);
 }
 
 TEST(TokenShard, VerifyNoticesAFlippedToken) {

@@ -18,10 +18,20 @@ class TokenSource {
   virtual int64_t num_tokens() const = 0;
   virtual int64_t vocab() const = 0;
   virtual void read(int64_t first, int64_t count, int32_t* out) const = 0;
+  // Appends where documents begin in [first, first + count), rising. One document where nobody knows better.
+  virtual void documents(int64_t /*first*/, int64_t /*count*/, std::vector<int64_t>& /*out*/) const {}
+};
+
+// What a set has to have been made with.
+struct ExpectedTokenizer {
+  std::string name;    // as the config says
+  std::string digest;  // empty: bytes
 };
 
 std::unique_ptr<TokenSource> open_text(const std::filesystem::path& file);
-std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, bool verify_digests);
+// Throws DataError where the set was made with another tokenizer than the one that is expected, if any is.
+std::unique_ptr<TokenSource> open_prepared(const StoreRef& store, Split split, bool verify_digests,
+                                           const ExpectedTokenizer* expected = nullptr);
 
 class TokenWindows final : public Dataset {
  public:

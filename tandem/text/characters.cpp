@@ -54,12 +54,18 @@ void append_character(uint32_t character, std::string& text) {
 }
 
 std::string valid_text(std::string_view text) {
+  int64_t ignored = 0;
+  return valid_text(text, ignored);
+}
+
+std::string valid_text(std::string_view text, int64_t& num_replaced) {
   if (is_utf8(text)) return std::string(text);
   std::string valid;
   while (!text.empty()) {
     bool whole = false;
     const size_t size = leading_bytes(text, whole);
     valid += whole ? text.substr(0, size) : kReplacement;
+    num_replaced += whole ? 0 : 1;
     text.remove_prefix(size);
   }
   return valid;

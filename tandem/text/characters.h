@@ -19,8 +19,9 @@ inline size_t character_bytes(char first) {
 void append_character(uint32_t character, std::string& text);
 
 // The same text where it is UTF-8; else each longest run of bytes that begins a character but does not finish
-// it, and each byte that begins none, becomes U+FFFD.
+// it, and each byte that begins none, becomes U+FFFD. Adds how many did to `num_replaced`.
 std::string valid_text(std::string_view text);
+std::string valid_text(std::string_view text, int64_t& num_replaced);
 
 bool is_white_space(uint32_t character);  // Unicode's White_Space
 bool is_word(uint32_t character);         // letters, marks, decimal digits, letter-like numbers, connectors

@@ -4,6 +4,7 @@
 
 #include "tandem/base/utf8.h"
 #include "tandem/text/characters.h"
+#include "tandem/text/word_patterns.h"
 
 namespace tandem {
 namespace {
@@ -43,6 +44,7 @@ JsonTokenizer::JsonTokenizer(Parts parts) : parts_(std::move(parts)) {
     vocab_size_ = std::max<int64_t>(vocab_size_, token.id + 1);
   }
   if (!parts_.pieces.empty()) vocab_size_ = std::max<int64_t>(vocab_size_, parts_.pieces.rbegin()->first + 1);
+  has_safe_cuts_ = finds_safe_cuts();
   for (std::string_view end : kEnds) {
     const auto found = std::find_if(parts_.added.begin(), parts_.added.end(),
                                     [&](const AddedToken& token) { return token.text == end; });
@@ -87,10 +89,20 @@ void JsonTokenizer::encode_between(std::string_view text, bool is_start, std::ve
   });
 }
 
-void JsonTokenizer::encode_whole(std::string_view text, std::vector<int32_t>& out) const {
-  out.insert(out.end(), parts_.before.begin(), parts_.before.end());
-  encode(text, out);
-  out.insert(out.end(), parts_.after.begin(), parts_.after.end());
+// No token reaches over the end of a line or takes the space beside it, the text between tokens is at most
+// brought into a Unicode form, and its pattern begins anew at the first letter of a line.
+bool JsonTokenizer::finds_safe_cuts() const {
+  const bool plain_tokens =
+      std::all_of(parts_.added.begin(), parts_.added.end(), [](const AddedToken& token) {
+        return !token.left_strip && !token.right_strip && !token.single_word &&
+               token.text.find('\n') == std::string::npos;
+      });
+  return plain_tokens && parts_.normalizer.keeps_letters_at_line_starts() &&
+         parts_.pre_tokenizer.begins_anew_at_lines();
+}
+
+size_t JsonTokenizer::safe_cut(std::string_view text, size_t from) const {
+  return has_safe_cuts_ ? first_letter_of_a_line(text, from) : text.size();
 }
 
 std::string JsonTokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
@@ -101,6 +113,14 @@ std::string JsonTokenizer::decode(std::span<const int32_t> tokens, bool skip_spe
     pieces.push_back(piece(token));
   }
   return parts_.decoder.apply(std::move(pieces));
+}
+
+std::optional<int32_t> JsonTokenizer::find(std::string_view piece) const {
+  for (const AddedToken& token : parts_.added)
+    if (token.text == piece) return token.id;
+  for (const auto& [id, text] : parts_.pieces)
+    if (text == piece) return id;
+  return std::nullopt;
 }
 
 std::string JsonTokenizer::piece(int32_t token) const {

@@ -17,7 +17,7 @@ namespace tandem {
 class JsonTokenizer final : public Tokenizer {
  public:
   struct Parts {
-    std::string name;
+    std::string name, digest;
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;
     std::unique_ptr<Bpe> model;
@@ -31,12 +31,18 @@ class JsonTokenizer final : public Tokenizer {
   std::string_view name() const override { return parts_.name; }
   int64_t vocab_size() const override { return vocab_size_; }
   int32_t separator() const override { return separator_; }
+  void set_separator(int32_t token) override { separator_ = token; }
+  std::string_view digest() const override { return parts_.digest; }
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
-  void encode_whole(std::string_view text, std::vector<int32_t>& out) const override;
+  std::span<const int32_t> before() const override { return parts_.before; }
+  std::span<const int32_t> after() const override { return parts_.after; }
+  size_t safe_cut(std::string_view text, size_t from) const override;
   std::string decode(std::span<const int32_t> tokens, bool skip_special) const override;
   std::string piece(int32_t token) const override;
+  std::optional<int32_t> find(std::string_view piece) const override;
 
  private:
+  bool finds_safe_cuts() const;
   void encode_between(std::string_view text, bool is_start, std::vector<int32_t>& out) const;
 
   Parts parts_;
@@ -44,6 +50,7 @@ class JsonTokenizer final : public Tokenizer {
   std::map<int32_t, const AddedToken*> added_by_id_;
   int64_t vocab_size_ = 0;
   int32_t separator_ = -1;
+  bool has_safe_cuts_ = false;
 };
 
 }  // namespace tandem

@@ -63,6 +63,40 @@ TEST(JsonTokenizer, ReadsBrokenTextAsReplacementCharacters) {
   EXPECT_EQ(encoded(byte_level(), "a\xff"), (std::vector<int32_t>{'a', 0xef, 0xbf, 0xbd}));
 }
 
+TEST(JsonTokenizer, MayBeCutWhereItSaysSo) {
+  json description = byte_level();
+  const std::string text = "hello\nworld<end>\nhe\n1 hell<end>o\nhell\n\nhello\nhe\u0301llo";
+  const auto is_cut = [&](const json& how) {
+    const auto tokenizer = parse_tokenizer_json(how.dump(), "t.json");
+    bool any = false;
+    for (size_t cut = tokenizer->safe_cut(text, 1); cut < text.size();
+         cut = tokenizer->safe_cut(text, cut + 1)) {
+      std::vector<int32_t> parts, whole;
+      tokenizer->encode(text.substr(0, cut), parts);
+      tokenizer->encode(text.substr(cut), parts);
+      tokenizer->encode(text, whole);
+      EXPECT_EQ(parts, whole) << cut;
+      any = true;
+    }
+    return any;
+  };
+  EXPECT_TRUE(is_cut(description));
+  description["normalizer"] = {{"type", "NFC"}};
+  EXPECT_TRUE(is_cut(description));
+  json other = description;
+  other["normalizer"] = {{"type", "Prepend"}, {"prepend", "_"}};
+  EXPECT_FALSE(is_cut(other));
+  other = description;
+  other["added_tokens"][0]["lstrip"] = true;
+  EXPECT_FALSE(is_cut(other));
+  other = description;
+  other["pre_tokenizer"]["add_prefix_space"] = true;
+  EXPECT_FALSE(is_cut(other));
+  other = description;
+  other["pre_tokenizer"] = nullptr;
+  EXPECT_FALSE(is_cut(other));
+}
+
 TEST(JsonTokenizer, AddedTokensMayTakeSpaceAndWantToBeAlone) {
   json description = byte_level();
   json& token = description["added_tokens"][0];

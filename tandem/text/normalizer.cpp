@@ -37,6 +37,11 @@ std::string in_unicode_form(std::string_view text, UnicodeForm form) {
   return std::string(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
 }
 
+bool Normalizer::keeps_letters_at_line_starts() const {
+  return std::all_of(steps_.begin(), steps_.end(),
+                     [](const Step& step) { return std::holds_alternative<UnicodeForm>(step); });
+}
+
 std::string Normalizer::apply(std::string_view text) const {
   std::string normalized(text);
   for (const Step& step : steps_) normalized = applied(step, std::move(normalized));

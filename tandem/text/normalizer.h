@@ -25,6 +25,9 @@ class Normalizer {
   void add(Step step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
   std::string apply(std::string_view text) const;
+  // Whether a text that is cut before a letter that follows the end of a line gives the same in two parts:
+  // so do the forms of Unicode, where neither of the two joins what is before it.
+  bool keeps_letters_at_line_starts() const;
 
  private:
   std::vector<Step> steps_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/json_text.h"
 #include "tandem/base/utf8.h"
@@ -14,16 +15,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-// GPT-2's own way to cut text, which ByteLevel means by `use_regex`.
-constexpr const char* kGpt2Words =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 class Parser {
  public:
   explicit Parser(std::string origin) : origin_(std::move(origin)) {}
 
-  std::unique_ptr<Tokenizer> parse(const Json& json) {
+  std::unique_ptr<Tokenizer> parse(const Json& json, std::string digest) {
     parts_.name = origin_;
+    parts_.digest = std::move(digest);
     require(json.is_object(), "expected an object");
     add_normalizer(member(json, "normalizer"));
     add_pre_tokenizer(member(json, "pre_tokenizer"));
@@ -119,7 +117,7 @@ class Parser {
       if (flag_of(part, "add_prefix_space", true)) parts_.pre_tokenizer.add(AddPrefixSpace{});
       if (flag_of(part, "use_regex", true))
         parts_.pre_tokenizer.add(
-            SplitByPattern{Pattern::regex(kGpt2Words, origin_), SplitBehavior::Isolated, false});
+            SplitByPattern{Pattern::regex(std::string(kGpt2Words), origin_), SplitBehavior::Isolated, false});
     } else if (type == "Split") {
       parts_.pre_tokenizer.add(
           SplitByPattern{pattern_of(part), behavior_of(part), flag_of(part, "invert", false)});
@@ -305,7 +303,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
   check_json_depth(text, origin);
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) throw DataError("{}: no tokenizer: not valid JSON", origin);
-  return Parser(origin).parse(json);
+  return Parser(origin).parse(json, digest_hex(std::as_bytes(std::span(text))));
 }
 
 }  // namespace tandem

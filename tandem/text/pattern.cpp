@@ -53,6 +53,7 @@ Pattern Pattern::regex(const std::string& expression, const std::string& origin)
   compiled->jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
   Pattern pattern;
   pattern.compiled_ = std::move(compiled);
+  pattern.words_ = word_pattern(expression);
   return pattern;
 }
 

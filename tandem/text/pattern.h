@@ -3,8 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "tandem/text/word_patterns.h"
 
 namespace tandem {
 
@@ -25,10 +28,13 @@ class Pattern {
 
   std::string replace_all(std::string_view text, std::string_view with) const;
 
+  std::optional<WordPattern> words() const { return words_; }  // where it is a well-known one
+
  private:
   struct Compiled;
   std::shared_ptr<const Compiled> compiled_;  // shared by copies: it never changes
   std::string literal_;
+  std::optional<WordPattern> words_;
 };
 
 }  // namespace tandem

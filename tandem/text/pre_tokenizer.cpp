@@ -95,6 +95,12 @@ void mark_spaces(const MarkSpaces& how, std::string_view text, bool is_start, Pi
 
 }  // namespace
 
+bool PreTokenizer::begins_anew_at_lines() const {
+  if (steps_.size() != 1) return false;
+  const auto* split = std::get_if<SplitByPattern>(&steps_[0]);
+  return split && split->behavior == SplitBehavior::Isolated && !split->invert && split->pattern.words();
+}
+
 void PreTokenizer::apply(std::string_view text, bool is_start, Pieces& pieces,
                          std::deque<std::string>& storage) const {
   pieces.clear();

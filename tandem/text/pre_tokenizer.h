@@ -40,6 +40,10 @@ class PreTokenizer {
   void apply(std::string_view text, bool is_start, std::vector<std::string_view>& pieces,
              std::deque<std::string>& storage) const;
 
+  // Whether it is one of the well-known patterns alone, which are known to begin a piece at the places that
+  // first_letter_of_a_line (word_patterns.h) gives, whatever stands before and after.
+  bool begins_anew_at_lines() const;
+
  private:
   std::vector<Step> steps_;
 };

@@ -1,19 +1,22 @@
 #include "tandem/text/tokenizer.h"
 
-#include <filesystem>
+#include <algorithm>
 
+#include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/text/characters.h"
+#include "tandem/text/end_of_text.h"
 
 namespace tandem {
 namespace {
 
 class BytesTokenizer final : public Tokenizer {
  public:
-  std::string_view name() const override { return "bytes"; }
+  std::string_view name() const override { return kBytes; }
   int64_t vocab_size() const override { return 256; }
-  int32_t separator() const override { return 0; }
+  int32_t separator() const override { return separator_; }
+  void set_separator(int32_t token) override { separator_ = token; }
 
   void encode(std::string_view text, std::vector<int32_t>& out) const override {
     out.reserve(out.size() + text.size());
@@ -34,13 +37,27 @@ class BytesTokenizer final : public Tokenizer {
     return text;
   }
 
+  size_t safe_cut(std::string_view text, size_t from) const override { return std::min(from, text.size()); }
   std::string piece(int32_t token) const override { return fmt::format("<0x{:02X}>", token); }
+  std::optional<int32_t> find(std::string_view piece) const override {
+    for (int32_t token = 0; token < vocab_size(); ++token)
+      if (this->piece(token) == piece) return token;
+    return std::nullopt;
+  }
+
+ private:
+  int32_t separator_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
-  if (name == "bytes") return std::make_unique<BytesTokenizer>();
+void Tokenizer::encode_whole(std::string_view text, std::vector<int32_t>& out) const {
+  out.insert(out.end(), before().begin(), before().end());
+  encode(text, out);
+  out.insert(out.end(), after().begin(), after().end());
+}
+
+std::filesystem::path tokenizer_file(const std::string& name) {
   std::filesystem::path file = name;
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) file /= "tokenizer.json";
@@ -48,7 +65,21 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
     throw ConfigError("tokenizer '{}': {}; expected bytes, a tokenizer.json or a directory with one", name,
                       file == name ? "no such file" : "no tokenizer.json in it");
   }
-  return parse_tokenizer_json(read_text(file), file.string());
+  return file;
+}
+
+std::string tokenizer_digest(const std::string& name) {
+  if (name == kBytes) return "";
+  const std::string text = read_text(tokenizer_file(name));
+  return digest_hex(std::as_bytes(std::span(text)));
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
+  if (name == kBytes) return std::make_unique<BytesTokenizer>();
+  const std::filesystem::path file = tokenizer_file(name);
+  auto tokenizer = parse_tokenizer_json(read_text(file), file.string());
+  if (const auto end = end_of_text(file.parent_path(), *tokenizer)) tokenizer->set_separator(*end);
+  return tokenizer;
 }
 
 }  // namespace tandem

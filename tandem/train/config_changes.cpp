@@ -59,7 +59,7 @@ constexpr KeyRule kRules[] = {
 
     {"data.train", Reordered},
     {"data.eval", Freely},
-    {"data.tokenizer", Never},
+    {"data.tokenizer", Never},  // but from one file to another
     {"data.workers", Freely},
     {"data.prefetch", Freely},
     {"data.eval_samples", Freely},
@@ -111,10 +111,13 @@ constexpr KeyRule kRules[] = {
 };
 
 // A few keys mean something in some models only.
-Changeable in_model(const KeyRule& rule, const ModelConfig& model, const nlohmann::json& before) {
+Changeable in_config(const KeyRule& rule, const Config& config, const nlohmann::json& before) {
+  const ModelConfig& model = config.model;
   if (rule.key == "model.context" && model.has(kWeightedPositions)) return Never;
   if (rule.key == "model.norm" && model.norm != ImageNorm::Group && before != "group") return Freely;
   if (rule.key == "model.groups" && model.norm != ImageNorm::Group) return Freely;
+  // A tokenizer may have moved; data that was made with another one is refused when it is opened.
+  if (rule.key == "data.tokenizer" && before != "bytes" && config.data.tokenizer != "bytes") return Freely;
   return rule.changeable;
 }
 
@@ -178,7 +181,7 @@ std::vector<ConfigChange> config_changes(const CheckpointMeta& meta, const Confi
     const auto rule = std::find_if(key_rules().begin(), key_rules().end(),
                                    [&](const KeyRule& r) { return r.key == key.path; });
     TANDEM_CHECK(rule != key_rules().end(), "{}: whether it may change is not said", key.path);
-    changes.push_back({rule->key, in_model(*rule, config.model, *before), *before, after});
+    changes.push_back({rule->key, in_config(*rule, config, *before), *before, after});
   }
   return changes;
 }

@@ -4,6 +4,8 @@ A command is run as it stands, in the order of its page, but for what `short` ch
 sequences, and `plan` where a config wants a GPU. What is not run at all is in NOT_RUN, each with its reason.
 """
 
+import gzip
+import json
 import os
 import pathlib
 import re
@@ -12,6 +14,7 @@ import shutil
 import subprocess
 import sys
 
+import small_tokenizer
 import tandem_run
 from tandem_run import REPOSITORY, TandemTest
 
@@ -153,6 +156,11 @@ class DocumentedCommands(TandemTest):
         for text in TEXTS:
             (place / text).write_text("".join(f"Sentence {number} of {text}.\n" for number in range(400)))
         tiny_models.make("llama", place / "models/smollm2")
+        small_tokenizer.write(place / "path/to/model")
+        (place / "web").mkdir()
+        for number in range(3):
+            lines = "".join(json.dumps({"text": f"Page {line} of site {number}.\n"}) + "\n" for line in range(100))
+            (place / f"web/{number}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
         (place / "script.py").write_text("import os\nprint('rank', os.environ['RANK'])\n")
         return place
 

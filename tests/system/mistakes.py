@@ -215,8 +215,10 @@ class Mistakes(TandemTest):
         zero.write_bytes(b"some text\n\0" + text.encode())
         empty = self.directory / "empty.txt"
         empty.write_text("")
-        for file, parts in ((packed, ["gzip-compressed: expected plain text; unpack it first: gzip -dk"]),
-                            (zero, ["byte 0 at offset 10", "remove such bytes: tr -d"]), (empty, ["file is empty"])):
+        self.mend(BAD_DATA, [packed, "gzip-compressed: expected plain text; run tandem prepare --out DIR"],
+                  ("train", self.config, "--run-dir", "run", "--set", f"data.train={packed}"),
+                  ("prepare", "--out", "packed", packed))
+        for file, parts in ((zero, ["byte 0 at offset 10", "remove such bytes: tr -d"]), (empty, ["file is empty"])):
             with self.subTest(file=file.name):
                 by_prepare = self.mend(BAD_DATA, [file, *parts], ("prepare", "--out", "out", file))
                 by_train = self.mend(BAD_DATA, [file, *parts],

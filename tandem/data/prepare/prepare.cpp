@@ -1,0 +1,249 @@
+#include "tandem/data/prepare/prepare.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tandem/base/descriptor.h"
+#include "tandem/base/digest.h"
+#include "tandem/base/error.h"
+#include "tandem/base/file.h"
+#include "tandem/base/thread_pool.h"
+#include "tandem/data/prepare/block_team.h"
+#include "tandem/data/prepare/shard_writer.h"
+#include "tandem/data/token_shard.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kState = "state";  // what a killed run goes on from
+
+void check_options(const fs::path& out_dir, const PrepareOptions& options) {
+  if (options.shard_tokens < 1)
+    throw ConfigError("shard size {}: expected at least 1 token", options.shard_tokens);
+  if (!(options.eval_fraction >= 0.0 && options.eval_fraction < 1.0)) {
+    throw ConfigError("eval fraction {}: expected at least 0 and below 1", options.eval_fraction);
+  }
+  if (options.field.empty()) throw ConfigError("field: expected a name");
+  if (is_there(out_dir)) {
+    throw ConfigError("{}: already exists; remove it or name another directory", out_dir.string());
+  }
+}
+
+// What has to be the same for a run to go on where another one was.
+std::string signature_of(std::span<const InputFile> files, const PrepareOptions& options,
+                         const Tokenizer& tokenizer) {
+  Json all = {{"version", 1},
+              {"tokenizer", {tokenizer.name(), tokenizer.digest(), tokenizer.separator()}},
+              {"shard_tokens", options.shard_tokens},
+              {"eval_fraction", options.eval_fraction},
+              {"field", options.field},
+              {"split_on", options.split_on},
+              {"separate", options.separate},
+              {"files", Json::array()}};
+  for (const InputFile& file : files)
+    all["files"].push_back({file.path.string(), file.bytes, file.modified_ns});
+  const std::string text = all.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return digest_hex(std::as_bytes(std::span(text)));
+}
+
+// The directory that is being written, for one process at a time.
+class PartialDirectory {
+ public:
+  explicit PartialDirectory(const fs::path& path) : path_(path), lock_(open_locked(path)) {}
+  const fs::path& path() const { return path_; }
+
+  void empty() const {
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) fs::remove_all(entry.path());
+  }
+  void remove() const noexcept {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+ private:
+  static int open_locked(const fs::path& path) {
+    fs::create_directories(path);
+    Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (directory.get() < 0) throw IoError("{}: cannot be opened", path.string());
+    if (::flock(directory.get(), LOCK_EX | LOCK_NB) != 0)
+      throw IoError("{}: another tandem prepare is writing it; wait for it, or end it", path.string());
+    return directory.release();
+  }
+
+  fs::path path_;
+  Descriptor lock_;
+};
+
+class Preparation {
+ public:
+  Preparation(std::span<const InputFile> files, const fs::path& directory, const PrepareOptions& options,
+              const Tokenizer& tokenizer)
+      : files_(files),
+        options_(options),
+        directory_(directory),
+        tokenizer_(tokenizer),
+        signature_(signature_of(files, options, tokenizer)),
+        reading_{options.split_on, options.eval_fraction},
+        encoding_{options.field, options.split_on, options.eval_fraction, options.separate},
+        shards_{directory, tokenizer.vocab_size(), options.shard_tokens,
+                separator_of(tokenizer, options.separate), std::string(tokenizer.digest())},
+        writers_{ShardWriter(shards_, "train"), ShardWriter(shards_, "eval")} {
+    stats_.num_files = static_cast<int64_t>(files.size());
+    for (const InputFile& file : files) stats_.input_bytes += file.bytes;
+  }
+
+  // False where there is nothing of these inputs and options to go on from.
+  bool restore() {
+    const fs::path file = directory_ / kState;
+    if (!is_there(file)) return false;
+    const std::string text = read_text(file, int64_t{1} << 40);
+    std::string_view rest = text;
+    const Json saved = Json::parse(take_record(rest, "\n"), nullptr, /*allow_exceptions=*/false);
+    if (saved.is_discarded() || saved.value("signature", "") != signature_) return false;
+    for (size_t i = 0; i < writers_.size(); ++i) writers_[i].restore(saved.at("splits").at(i), rest);
+    place_ = {saved.at("file"), {saved.at("offset"), saved.at("record")}};
+    stats_.num_replaced = saved.at("replaced");
+    for (size_t i = 0; i < place_.file; ++i) done_bytes_ += files_[i].bytes;
+    return true;
+  }
+
+  PrepareStats run() {
+    const int threads = options_.threads > 0 ? options_.threads : num_cores();
+    BlockTeam team(files_, reading_, encoding_, tokenizer_, place_, threads);
+    if (options_.progress) options_.progress(done_bytes_, stats_.input_bytes);
+    while (const auto result = team.next()) {
+      for (size_t i = 0; i < writers_.size(); ++i) writers_[i].append(result->encoded.parts[i]);
+      stats_.num_replaced += result->encoded.num_replaced;
+      for (; place_.file < result->next.file; ++place_.file) done_bytes_ += files_[place_.file].bytes;
+      place_ = result->next;
+      save_now_and_then();
+      if (options_.progress) options_.progress(done_bytes_ + result->consumed, stats_.input_bytes);
+    }
+    if (options_.progress) options_.progress(stats_.input_bytes, stats_.input_bytes);
+    return finish();
+  }
+
+ private:
+  void save_now_and_then() {
+    const auto now = std::chrono::steady_clock::now();
+    if (std::chrono::duration<double>(now - saved_at_).count() < options_.save_every_s) return;
+    std::string tokens;
+    Json splits = Json::array();
+    for (const ShardWriter& writer : writers_) splits.push_back(writer.save(tokens));
+    const Json state = {{"signature", signature_},         {"file", place_.file},
+                        {"offset", place_.block.offset},   {"record", place_.block.record},
+                        {"replaced", stats_.num_replaced}, {"splits", splits}};
+    write_atomically(directory_ / kState, state.dump() + "\n" + tokens);
+    saved_at_ = std::chrono::steady_clock::now();
+  }
+
+  PrepareStats finish() {
+    stats_.train_tokens = writers_[0].num_tokens();
+    stats_.eval_tokens = writers_[1].num_tokens();
+    stats_.num_documents = writers_[0].num_documents() + writers_[1].num_documents();
+    if (stats_.num_documents == 0)
+      throw DataError("{}: no text in {} files", files_[0].path.string(), files_.size());
+    const Json train = writers_[0].finish(), eval = writers_[1].finish();
+    stats_.num_shards = static_cast<int64_t>(train.size() + eval.size());
+    const bool is_bytes = tokenizer_.name() == kBytes;
+    if (!is_bytes) copy_tokenizer();
+    const Json index = {{"format", "tandem-tokens"},
+                        {"version", 2},
+                        {"tokenizer", options_.tokenizer},
+                        {"tokenizer_digest", tokenizer_.digest()},
+                        {"vocab", tokenizer_.vocab_size()},
+                        {"token_bytes", shard_token_bytes(tokenizer_.vocab_size())},
+                        {"separator", shards_.separator},
+                        {"documents", stats_.num_documents},
+                        {"splits", {{"train", train}, {"eval", eval}}}};
+    write_atomically(directory_ / "index.json", index.dump(2) + "\n");
+    fs::remove(directory_ / kState);
+    return stats_;
+  }
+
+  // With the files that say what ends a text, so that the set can be used wherever it is.
+  void copy_tokenizer() const {
+    const fs::path file = tokenizer_file(options_.tokenizer);
+    write_atomically(directory_ / "tokenizer.json", read_text(file));
+    for (const char* beside : {"tokenizer_config.json", "generation_config.json"}) {
+      const fs::path other = file.parent_path() / beside;
+      if (is_there(other)) write_atomically(directory_ / beside, read_text(other));
+    }
+  }
+
+  const std::span<const InputFile> files_;
+  const PrepareOptions& options_;
+  const fs::path directory_;
+  const Tokenizer& tokenizer_;
+  const std::string signature_;
+  const BlockOptions reading_;
+  const EncodeOptions encoding_;
+  const ShardOptions shards_;
+  std::array<ShardWriter, 2> writers_;  // by Split
+  PrepareStats stats_;
+  WorkPlace place_;
+  int64_t done_bytes_ = 0;  // of the files before this one
+  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
+};
+
+PrepareStats prepare_in(const fs::path& partial_path, std::span<const InputFile> files,
+                        const PrepareOptions& options) {
+  const auto tokenizer = make_tokenizer(options.tokenizer);
+  const PartialDirectory partial(partial_path);
+  try {
+    std::optional<Preparation> preparation(std::in_place, files, partial.path(), options, *tokenizer);
+    bool found = false;
+    try {
+      found = preparation->restore();
+    } catch (const Json::exception&) {
+    } catch (const DataError&) {
+    }
+    if (!found) {
+      if (is_there(partial.path() / kState) && options.tell)
+        options.tell(fmt::format("{}: of other inputs or options: begins anew", partial.path().string()));
+      partial.empty();
+      preparation.emplace(files, partial.path(), options, *tokenizer);
+    } else if (options.tell) {
+      options.tell(fmt::format("goes on from {}", partial.path().string()));
+    }
+    const PrepareStats stats = preparation->run();
+    sync_directory(partial.path());
+    return stats;
+  } catch (const IoError&) {  // such as a full disk: what was saved is still good
+    if (!is_there(partial.path() / kState)) partial.remove();
+    throw;
+  } catch (...) {
+    partial.remove();
+    throw;
+  }
+}
+
+}  // namespace
+
+PrepareStats prepare_text(std::span<const std::string> inputs, const fs::path& out_dir,
+                          const PrepareOptions& options) {
+  check_options(out_dir, options);
+  const std::vector<InputFile> files = find_inputs(inputs);
+  fs::path target = out_dir.lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();  // "dir/" names "dir"
+  try {
+    if (target.has_parent_path()) fs::create_directories(target.parent_path());
+    const fs::path partial = target.string() + ".partial";
+    const PrepareStats stats = prepare_in(partial, files, options);
+    fs::rename(partial, target);
+    sync_directory(target.parent_path());
+    return stats;
+  } catch (const fs::filesystem_error& error) {
+    throw IoError("{}: cannot write: {}", target.string(), error.code().message());
+  }
+}
+
+}  // namespace tandem
