@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/config/data_sources.h"
 #include "tandem/config/families.h"
 #include "tandem/optimizers/optimizers.h"
 
@@ -87,8 +88,8 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string train = "builtin:stories";  // derived: builtin:shapes for images
-  std::string eval = "builtin:stories";   // derived: like train
+  DataSources train = "builtin:stories";  // derived: builtin:shapes for images
+  DataSources eval = "builtin:stories";   // derived: like train; weights mean nothing here
   std::string tokenizer = "bytes";
   int64_t workers = 2;
   int64_t prefetch = 4;        // batches made ahead of the one in use

@@ -45,7 +45,7 @@ void derive_model(ResolvedConfig& resolved) {
 
 void derive_data(ResolvedConfig& resolved) {
   DataConfig& data = resolved.config.data;
-  const std::string builtin =
+  const DataSources builtin =
       resolved.config.model.is_language_model() ? "builtin:stories" : "builtin:shapes";
   fill(resolved, "data.train", data.train, builtin, "model.family");
   fill(resolved, "data.eval", data.eval, data.train, "data.train");
@@ -62,8 +62,8 @@ bool has_tokenizer(const std::string& set) {
 void derive_tokens(ResolvedConfig& resolved) {
   Config& config = resolved.config;
   if (!config.model.is_language_model()) return;
-  if (has_tokenizer(config.data.train))
-    fill(resolved, "data.tokenizer", config.data.tokenizer, config.data.train, "data.train");
+  if (const std::string& first = config.data.train.sets.front().path; has_tokenizer(first))
+    fill(resolved, "data.tokenizer", config.data.tokenizer, first, "data.train");
   if (config.data.tokenizer == kBytes || resolved.origins.contains("model.vocab")) return;
   try {
     const int64_t vocab = make_tokenizer(config.data.tokenizer)->vocab_size();

@@ -169,8 +169,10 @@ std::vector<Key> make_run_and_model_keys() {
 
 std::vector<Key> make_other_keys() {
   return {
-      KEY(data.train, any(), "training set: builtin:NAME, a text file or prepared shards"),
-      KEY(data.eval, any(), "evaluation set"),
+      KEY(data.train, any(),
+          "training set: builtin:NAME, a text file or prepared shards; of several, sequences are drawn by "
+          "weight"),
+      KEY(data.eval, any(), "evaluation set, or sets, each as a whole"),
       KEY(data.tokenizer, any(), "how text becomes tokens: bytes, a tokenizer.json, or a directory with one",
           kText),
       KEY(data.workers, between(0, kMaxThreads), "threads that prepare batches"),

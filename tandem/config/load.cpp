@@ -150,11 +150,26 @@ class YamlReader {
     RawValue raw;
     raw.is_list = node.IsSequence();
     for (const auto& item : node) {
-      if (!item.IsScalar())
-        throw ConfigError("{}: expected a plain list, found lists or keys inside it", where);
-      raw.items.push_back(item.Scalar());
+      if (item.IsMap()) {
+        raw.add(to_table(item, where));
+      } else {
+        raw.add(scalar_of(item, where));
+      }
     }
     return raw;
+  }
+
+  static std::string scalar_of(const YAML::Node& node, const std::string& where) {
+    if (!node.IsScalar())
+      throw ConfigError("{}: expected a plain list, found lists or keys inside it", where);
+    return node.Scalar();
+  }
+
+  static RawValue::Table to_table(const YAML::Node& node, const std::string& where) {
+    RawValue::Table table;
+    for (const auto& entry : node)
+      table.emplace_back(scalar_of(entry.first, where), scalar_of(entry.second, where));
+    return table;
   }
 
   ResolvedConfig& resolved_;
@@ -183,7 +198,15 @@ RawValue to_raw(const nlohmann::json& value) {
   RawValue raw;
   raw.is_list = value.is_array();
   if (value.is_array()) {
-    for (const nlohmann::json& item : value) raw.items.push_back(text(item));
+    for (const nlohmann::json& item : value) {
+      if (!item.is_object()) {
+        raw.add(text(item));
+        continue;
+      }
+      RawValue::Table table;
+      for (const auto& [name, inner] : item.items()) table.emplace_back(name, text(inner));
+      raw.add(table);
+    }
   } else if (!value.is_null()) {
     raw.items.push_back(text(value));
   }

@@ -54,8 +54,8 @@ void check_shapes(const ResolvedConfig& resolved) {
 void validate_data(const ResolvedConfig& resolved) {
   const ModelConfig& model = resolved.config.model;
   const DataConfig& data = resolved.config.data;
-  check_kind(resolved, "data.train", data.train);
-  check_kind(resolved, "data.eval", data.eval);
+  for (const DataSource& set : data.train.sets) check_kind(resolved, "data.train", set.path);
+  for (const DataSource& set : data.eval.sets) check_kind(resolved, "data.eval", set.path);
   if (!model.is_language_model()) return check_shapes(resolved);
   // A model from elsewhere may be looked at without data; where there is some, its opening asks.
   if (data.tokenizer == "bytes" && model.vocab < 256 && model.from.empty()) {

@@ -14,9 +14,15 @@
 namespace tandem {
 
 // What YAML, JSON and --set all come down to: a scalar (one item), a list, or nothing.
+// An item of a list may be a table of names and values; its text stands for it in messages.
 struct RawValue {
+  using Table = std::vector<std::pair<std::string, std::string>>;
   std::vector<std::string> items;
   bool is_list = false;
+  std::vector<Table> tables = {};  // where there are any, one for each item, empty for one that is none
+
+  void add(const Table& table);
+  void add(std::string item);
 };
 
 inline constexpr double kMaxCount = 2147483647;  // of layers, steps, tokens...: products fit in 64 bits
@@ -47,6 +53,7 @@ Problem decode(const RawValue& raw, const Limits& limits, bool& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::string& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<int64_t>& out);
 Problem decode(const RawValue& raw, const Limits& limits, Recompute& out);
+Problem decode(const RawValue& raw, const Limits& limits, DataSources& out);
 
 std::string expects(const Limits& limits, int64_t);  // "a whole number of at least 1", for messages and docs
 std::string expects(const Limits& limits, double);
@@ -54,6 +61,7 @@ std::string expects(const Limits& limits, bool);
 std::string expects(const Limits& limits, const std::string&);
 std::string expects(const Limits& limits, const std::vector<int64_t>&);
 std::string expects(const Limits& limits, const Recompute&);
+std::string expects(const Limits& limits, const DataSources&);
 
 inline nlohmann::json encode(int64_t value) { return value; }
 inline nlohmann::json encode(double value) { return value; }
@@ -61,6 +69,7 @@ inline nlohmann::json encode(bool value) { return value; }
 inline nlohmann::json encode(const std::string& value) { return value; }
 inline nlohmann::json encode(const std::vector<int64_t>& value) { return value; }
 inline nlohmann::json encode(const Recompute& value) { return to_string(value); }
+nlohmann::json encode(const DataSources& value);
 
 // Enums and lists of enums, through their names.
 Problem decode_name(const RawValue& raw, Names names, Aliases aliases, size_t& out);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace tandem {
 
@@ -29,6 +30,12 @@ struct SampleBuffers {
   int32_t* targets = nullptr;  // [context]: the next tokens; or [1]: the label
 };
 
+// A part of a set that is drawn from by weight.
+struct DatasetPart {
+  int64_t num_samples = 0;
+  double weight = 1.0;
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -36,6 +43,9 @@ class Dataset {
   virtual int64_t num_samples() const = 0;
   virtual void fill(int64_t index, const SampleBuffers& out) const = 0;  // from any thread
   virtual int64_t num_valid_targets(int64_t /*index*/) const { return spec().num_targets(); }
+
+  // One behind the other; training draws from each by its weight.
+  virtual std::vector<DatasetPart> parts() const { return {{num_samples(), 1.0}}; }
 
   // Whether samples next to each other come from the same place, so that the first ones do not stand for all.
   virtual bool is_in_order() const { return false; }

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "tandem/base/error.h"
+#include "tandem/base/rng.h"
 
 namespace tandem {
 namespace {
@@ -30,7 +31,7 @@ int64_t target_bytes(const SampleSpec& spec, const LoaderOptions& options) {
 
 Sampler sampler_of(const Dataset& dataset, const LoaderOptions& options) {
   const int64_t count = dataset.num_samples();
-  if (options.pass == Pass::Shuffled) return Sampler(count, true, options.seed);
+  if (options.pass == Pass::Shuffled) return Sampler(dataset.parts(), true, options.seed);
   const bool is_part = options.max_samples > 0 && options.max_samples < count;
   // Of one key, whatever the seed: runs are compared by these losses.
   return Sampler(count, is_part && dataset.is_in_order(), hash_name("evaluation"));
@@ -193,7 +194,7 @@ int64_t Loader::position() const {
   return origin_ + delivered_ / micro_batches_per_batch() * options_.global_batch;
 }
 
-void Loader::seek(int64_t position) {
+void Loader::seek(int64_t position, const std::optional<MixtureStart>& start) {
   TANDEM_CHECK(position >= 0);
   std::unique_lock lock(mutex_);
   paused_ = true;
@@ -204,6 +205,7 @@ void Loader::seek(int64_t position) {
     slot.holds = -1;
     slot.error = nullptr;
   }
+  if (start) sampler_.begin(*start);
   origin_ = position;
   claimed_ = released_ = delivered_ = 0;
   paused_ = false;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -64,7 +65,9 @@ class Loader {
   // Where the next global batch begins, counted in samples over all ranks: what a checkpoint stores. A global
   // batch counts once its last micro-batch has been delivered.
   int64_t position() const;
-  void seek(int64_t position);  // the next global batch begins there
+  // The next global batch begins there; of a mixture, that its sets are drawn from anew may be said, too.
+  void seek(int64_t position, const std::optional<MixtureStart>& start = std::nullopt);
+  const Sampler& sampler() const { return sampler_; }
 
   // Targets in samples [first, first + count) of all ranks: the weight of a global batch, known before it
   // runs.
@@ -101,7 +104,7 @@ class Loader {
   const Dataset& dataset_;
   const SampleSpec spec_;
   const LoaderOptions options_;
-  const Sampler sampler_;
+  Sampler sampler_;          // changes while nobody works alone
   std::vector<Slot> slots_;  // a ring: micro-batch m, counted from origin_, lives in slot m % size
 
   mutable std::mutex mutex_;  // guards what follows, and who owns which slot

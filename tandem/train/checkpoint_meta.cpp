@@ -10,6 +10,48 @@
 
 namespace tandem {
 
+namespace {
+
+// Of a mixture: where each of its sets is, and what the order was begun with.
+nlohmann::json mixture_state(const DataSources& sources, const Loader& loader) {
+  if (sources.sets.size() < 2) return nullptr;
+  const MixtureStart& start = loader.sampler().start();
+  const std::vector<int64_t> positions = loader.sampler().positions(loader.position());
+  nlohmann::json sets = nlohmann::json::array();
+  for (size_t i = 0; i < sources.sets.size(); ++i) {
+    sets.push_back({{"path", sources.sets[i].path},
+                    {"weight", sources.sets[i].weight},
+                    {"start", start.positions[i]},
+                    {"position", positions[i]}});
+  }
+  return {{"start", start.sample}, {"sets", sets}};
+}
+
+// The same sets and weights go on in the same order. Others begin here, each set where it was.
+std::optional<MixtureStart> mixture_start(const CheckpointMeta& meta, const DataSources& sources) {
+  if (sources.sets.size() < 2) return std::nullopt;
+  nlohmann::json state = meta.scalars.value("mixture", nlohmann::json());
+  if (state.is_null()) {  // of one set, until now
+    const nlohmann::json before = meta.config.value("data", nlohmann::json::object()).value("train", "");
+    state = {{"start", 0},
+             {"sets", {{{"path", before}, {"weight", 0}, {"start", 0}, {"position", meta.samples}}}}};
+  }
+  const nlohmann::json& sets = state.at("sets");
+  bool is_same = sets.size() == sources.sets.size();
+  MixtureStart same{state.at("start"), {}}, anew{meta.samples, {}};
+  for (size_t i = 0; i < sources.sets.size(); ++i) {
+    const DataSource& source = sources.sets[i];
+    is_same = is_same && sets[i].at("path") == source.path && sets[i].at("weight") == source.weight;
+    if (is_same) same.positions.push_back(sets[i].at("start"));
+    const auto found = std::find_if(sets.begin(), sets.end(),
+                                    [&](const nlohmann::json& set) { return set.at("path") == source.path; });
+    anew.positions.push_back(found == sets.end() ? 0 : found->at("position").get<int64_t>());
+  }
+  return is_same ? same : anew;
+}
+
+}  // namespace
+
 CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, const StepRecord& last,
                                const StepRunner& runner, const Loader& loader,
                                const std::string& data_fingerprint) {
@@ -30,13 +72,16 @@ CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, cons
                   {"tokens", last.count},
                   {"data", data_fingerprint},
                   {"loss_scaler", runner.scaler().state()}};
+  if (nlohmann::json mixture = mixture_state(config.data.train, loader); !mixture.is_null())
+    meta.scalars["mixture"] = std::move(mixture);
   return meta;
 }
 
-StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& loader) {
+StepRecord restore_meta(const CheckpointMeta& meta, const Config& config, StepRunner& runner,
+                        Loader& loader) {
   runner.set_updates(meta.scalars.at("updates").get<int64_t>());
   runner.scaler().restore(meta.scalars.at("loss_scaler"));
-  loader.seek(meta.samples);
+  loader.seek(meta.samples, mixture_start(meta, config.data.train));
   const auto measured = [&](const char* key) {
     const auto found = meta.metrics.find(key);
     return found != meta.metrics.end() && found->is_number() ? std::optional(found->get<float>())
@@ -73,7 +118,7 @@ std::vector<std::string> changes_of_data(const CheckpointMeta& meta, std::span<c
                           eval->before.dump(), eval->after.dump())
             : fmt::format(
                   "data.train {} has other contents than before: samples may come twice or not at all",
-                  config.data.train));
+                  config.data.train.text()));
   }
   return told;
 }

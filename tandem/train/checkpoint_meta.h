@@ -21,7 +21,7 @@ CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, cons
                                const std::string& data_fingerprint);
 
 // Sets runner and loader to where the checkpoint was made; returns what it knows of its last step.
-StepRecord restore_meta(const CheckpointMeta& meta, StepRunner& runner, Loader& loader);
+StepRecord restore_meta(const CheckpointMeta& meta, const Config& config, StepRunner& runner, Loader& loader);
 
 // A position in the data means the same samples only in the same order of the same set: a sentence for each
 // key that has changed since, or for samples that have.

@@ -1,8 +1,10 @@
 #include "tandem/train/run_data.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tandem/base/error.h"
+#include "tandem/data/mixture.h"
 #include "tandem/data/open_dataset.h"
 
 namespace tandem {
@@ -51,10 +53,20 @@ Unit unit_of(const ModelConfig& model) {
   return model.has(kStages) ? Unit::Images : Unit::Samples;
 }
 
-bool keeps_end_apart(const DataConfig& data) {
+bool keeps_end_apart(const DataConfig& data, const std::string& set) {
   std::error_code ignored;  // opening what cannot be looked at tells
-  if (!std::filesystem::is_regular_file(data.train, ignored)) return false;
-  return data.train == data.eval || std::filesystem::equivalent(data.train, data.eval, ignored);
+  if (!std::filesystem::is_regular_file(set, ignored)) return false;
+  const auto names_it = [&](const DataSources& sources) {
+    return std::any_of(sources.sets.begin(), sources.sets.end(), [&](const DataSource& other) {
+      return other.path == set || std::filesystem::equivalent(other.path, set, ignored);
+    });
+  };
+  return names_it(data.train) && names_it(data.eval);
+}
+
+bool keeps_ends_apart(const DataConfig& data) {
+  return std::any_of(data.train.sets.begin(), data.train.sets.end(),
+                     [&](const DataSource& set) { return keeps_end_apart(data, set.path); });
 }
 
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
@@ -64,22 +76,29 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   options.image_size = config.model.image_size;
   options.max_classes = config.model.is_language_model() ? config.model.vocab : config.model.classes;
   options.tokenizer = config.data.tokenizer;
-  options.keep_end_apart = keeps_end_apart(config.data);
   const SampleSpec takes = sample_spec(config.model);
   options.kind = takes.kind;
-  const std::string& name = split == Split::Train ? config.data.train : config.data.eval;
   if (config.model.is_language_model() && config.data.tokenizer == "bytes" && config.model.vocab < 256) {
     throw ConfigError(
         "data.tokenizer: bytes needs a vocabulary of at least 256, but {} has {}; use its own tokenizer",
         config.model.from.empty() ? "the model" : config.model.from, config.model.vocab);
   }
-  std::unique_ptr<Dataset> data = open_dataset(name, split, options);
-  // The loader's memory and the graph's inputs are both of what the model takes.
-  if (const SampleSpec has = data->spec(); has.input_elems() != takes.input_elems()) {
-    throw ConfigError("{}: a sample is {} x {} x {}, but the model takes {} x {} x {}; change model.channels",
-                      name, has.height, has.width, has.channels, takes.height, takes.width, takes.channels);
-  }
-  return data;
+  const auto open = [&](const std::string& name) {
+    options.keep_end_apart = keeps_end_apart(config.data, name);
+    std::unique_ptr<Dataset> data = open_dataset(name, split, options);
+    // The loader's memory and the graph's inputs are both of what the model takes.
+    if (const SampleSpec has = data->spec(); has.input_elems() != takes.input_elems()) {
+      throw ConfigError(
+          "{}: a sample is {} x {} x {}, but the model takes {} x {} x {}; change model.channels", name,
+          has.height, has.width, has.channels, takes.height, takes.width, takes.channels);
+    }
+    return data;
+  };
+  const DataSources& sources = split == Split::Train ? config.data.train : config.data.eval;
+  if (sources.sets.size() == 1) return open(sources.sets.front().path);
+  std::vector<Mixture::Set> sets;
+  for (const DataSource& source : sources.sets) sets.push_back({open(source.path), source.weight});
+  return std::make_unique<Mixture>(std::move(sets));
 }
 
 }  // namespace tandem

@@ -19,8 +19,9 @@ LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at =
 
 Unit unit_of(const ModelConfig& model);  // of what it trains on
 
-// Whether data.train is a text file that data.eval names too: its end is kept for evaluation then.
-bool keeps_end_apart(const DataConfig& data);
+// Whether `set` is a text file that both data.train and data.eval name: its end is kept for evaluation then.
+bool keeps_end_apart(const DataConfig& data, const std::string& set);
+bool keeps_ends_apart(const DataConfig& data);  // of any of its sets
 
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split);
 

@@ -41,12 +41,12 @@ void announce_run(OpenRun& run, int64_t resumed) {
     journal.message(fmt::format("an earlier run was moved to {}", run.directory.moved_to().string()));
   }
   if (resumed > 0) journal.message(fmt::format("resumed from step {}", resumed));
-  if (keeps_end_apart(config.data)) {
+  if (keeps_ends_apart(config.data)) {
     const int64_t held_out = run.steps->eval_data().num_samples();
     journal.message(
         fmt::format("{}: the last {} of {} windows are kept for evaluation, the others trained on (with "
                     "another set as data.eval, all)",
-                    config.data.train, held_out, held_out + run.steps->train_data().num_samples()));
+                    config.data.train.text(), held_out, held_out + run.steps->train_data().num_samples()));
   }
   if (config.threads > num_cores()) {
     journal.message(fmt::format("warning: threads is {}, but this machine has {}; threads=0 takes as many",

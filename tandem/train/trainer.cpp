@@ -147,7 +147,7 @@ class Trainer {
     }
     if (!run_.restored.manifest) return 0;
     const Manifest& manifest = *run_.restored.manifest;
-    last_ = restore_meta(manifest.meta, runner_, run_.steps->loader());
+    last_ = restore_meta(manifest.meta, config_, runner_, run_.steps->loader());
     count_ = last_.count;
     std::vector<ConfigChange> changes = config_changes(manifest.meta, config_);
     if (last_.step == 0) changes.clear();  // an import has done nothing with them

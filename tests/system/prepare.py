@@ -144,5 +144,37 @@ class Prepare(TandemTest):
                     "model.vocab=256")
 
 
+class Mixtures(TandemTest):
+    def test_a_mixture_goes_on_bit_for_bit_and_no_set_loses_its_place(self):
+        for name, words in (("owls", "the owl reads. "), ("cats", "A cat sleeps by day, "), ("books", "book after book\n")):
+            (self.directory / f"{name}.txt").write_text(words * 2000)
+        self.tandem("prepare", "--out", "books", "books.txt")
+        sets = [{"path": "owls.txt", "weight": 3}, {"path": "cats.txt", "weight": 1}, {"path": "books", "weight": 0.5}]
+        content = config(GPT2, data={"train": sets, "eval_samples": 6}, checkpoint={"every": 5},
+                         train={"steps": 10, "batch": 12, "eval_every": 5, "schedule": "constant"})
+        calm = self.train(content, "calm")
+        self.train(content, "run", "--set", "train.steps=5")
+        run = self.train(content, "run")
+        self.assert_equal_runs(calm, run)
+        manifest = json.loads((run / "checkpoints/step-00000010/manifest.json").read_text())
+        mixture = manifest["scalars"]["mixture"]["sets"]
+        self.assertEqual(120, sum(entry["position"] for entry in mixture))
+        for entry in mixture:
+            self.assertAlmostEqual(120 * entry["weight"] / 4.5, entry["position"], delta=2)
+        # Other weights: each set goes on from its place.
+        sets[1]["weight"] = 9
+        self.train({**content, "data": {**content["data"], "train": sets}}, "run", "--set", "train.steps=12")
+        later = json.loads((run / "checkpoints/step-00000012/manifest.json").read_text())["scalars"]["mixture"]
+        self.assertEqual(120, later["start"])
+        self.assertEqual([entry["position"] for entry in mixture], [entry["start"] for entry in later["sets"]])
+
+    def test_bad_lists_are_told(self):
+        for train, part in ((["a.txt", {"path": "b", "wieght": 2}], "expected path and weight, found 'wieght'"),
+                            ([{"path": "b", "weight": 0}], "expected a weight above 0, found '0'"),
+                            ([{"weight": 2}], "expected a path in {weight: 2}"), ([], "expected a set, or a list such as")):
+            self.refuse(BAD_USAGE, [part], "explain", self.write_config(config(GPT2, data={"train": train})))
+            (self.directory / "config.yaml").unlink()
+
+
 if __name__ == "__main__":
     tandem_run.main()
