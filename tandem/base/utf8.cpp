@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <cstring>
+
 namespace tandem {
 namespace {
 
@@ -27,6 +30,10 @@ size_t character_size(std::string_view text) {
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
+    uint64_t eight = 0;
+    while (text.size() >= 8 && (std::memcpy(&eight, text.data(), 8), (eight & 0x8080808080808080ull) == 0))
+      text.remove_prefix(8);
+    if (text.empty()) break;
     const size_t size = character_size(text);
     if (size == 0) return false;
     text.remove_prefix(size);

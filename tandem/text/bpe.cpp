@@ -1,7 +1,6 @@
 #include "tandem/text/bpe.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
@@ -70,6 +69,40 @@ const Bpe::Merge* Bpe::find(int32_t left, int32_t right) const {
   }
 }
 
+namespace {
+
+uint64_t load(const char* from) {
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, from, 8);
+  return bytes;
+}
+
+// Up to 24 bytes as three numbers, which together with their count say all of them: of many bytes the first
+// eight, the last eight and those in between, which overlap.
+std::array<uint64_t, 3> words_of(std::string_view piece) {
+  const char* const at = piece.data();
+  const size_t size = piece.size();
+  if (size > 16) return {load(at), load(at + size - 8), load(at + 8)};
+  if (size > 8) return {load(at), load(at + size - 8), 0};
+  if (size >= 4) {
+    uint32_t first = 0, last = 0;
+    std::memcpy(&first, at, 4);
+    std::memcpy(&last, at + size - 4, 4);
+    return {uint64_t{last} << 32 | first, 0, 0};
+  }
+  const auto byte = [&](size_t i) { return uint64_t{static_cast<uint8_t>(at[i])}; };
+  return {byte(0) | byte(size / 2) << 8 | byte(size - 1) << 16, 0, 0};
+}
+
+size_t slot_of(const std::array<uint64_t, 3>& words, size_t bytes) {
+  const uint64_t mixed =
+      (words[0] ^ (words[1] * 0x9e3779b97f4a7c15ull) ^ (words[2] * 0xc2b2ae3d27d4eb4full) ^ bytes) *
+      0xff51afd7ed558ccdull;
+  return static_cast<size_t>((mixed ^ mixed >> 32) * 0xc4ceb9fe1a85ec53ull >> 40) % kKnownPieces;
+}
+
+}  // namespace
+
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids, Encoder& encoder) const {
   if (piece.empty()) return;
   if (piece.size() > Encoder::kMostBytes) {
@@ -77,8 +110,9 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids, Encoder& enc
     ids.insert(ids.end(), encoder.ids_.begin(), encoder.ids_.end());
     return;
   }
-  Encoder::Known& known = encoder.known_[XXH3_64bits(piece.data(), piece.size()) % kKnownPieces];
-  if (known.bytes != piece.size() || std::memcmp(known.piece.data(), piece.data(), piece.size()) != 0) {
+  const std::array<uint64_t, 3> words = words_of(piece);
+  Encoder::Known& known = encoder.known_[slot_of(words, piece.size())];
+  if (known.bytes != piece.size() || known.piece != words) {
     encode_anew(piece, encoder.ids_, encoder);
     if (encoder.ids_.size() > Encoder::kMostIds) {
       ids.insert(ids.end(), encoder.ids_.begin(), encoder.ids_.end());
@@ -86,9 +120,10 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids, Encoder& enc
     }
     known.bytes = static_cast<uint8_t>(piece.size());
     known.num_ids = static_cast<uint8_t>(encoder.ids_.size());
-    std::memcpy(known.piece.data(), piece.data(), piece.size());
+    known.piece = words;
     std::copy(encoder.ids_.begin(), encoder.ids_.end(), known.ids.begin());
   }
+  if (known.num_ids == 1) return ids.push_back(known.ids[0]);
   ids.insert(ids.end(), known.ids.begin(), known.ids.begin() + known.num_ids);
 }
 

@@ -40,11 +40,11 @@ class Bpe {
 
    private:
     friend class Bpe;
-    static constexpr size_t kMostBytes = 24, kMostIds = 7;
-    struct Known {
-      std::array<char, kMostBytes> piece;
+    static constexpr size_t kMostBytes = 24, kMostIds = 9;
+    struct alignas(64) Known {  // a cache line
+      std::array<uint64_t, 3> piece{};
       uint8_t bytes = 0, num_ids = 0;  // no bytes: nothing is known
-      std::array<int32_t, kMostIds> ids;
+      std::array<int32_t, kMostIds> ids{};
     };
     struct Symbol {
       int32_t id, before, after;  // neighbours by number; -1 where there is none, id -1 where it was joined

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tandem/text/normalizer.h"
+
 #include "tandem/base/utf8.h"
 #include "tandem/text/byte_alphabet.h"
 
@@ -43,6 +45,17 @@ TEST(ByteAlphabet, HasACharacterForEachByte) {
 TEST(WhiteSpace, IsUnicodes) {
   for (uint32_t c : {0x9u, 0x20u, 0x85u, 0xa0u, 0x2003u, 0x3000u}) EXPECT_TRUE(is_white_space(c));
   for (uint32_t c : {0x8u, 0x1cu, 0x180eu, 0x200bu, 0xfeffu}) EXPECT_FALSE(is_white_space(c));
+}
+
+// Cut or not: what stands before and after plain letters is the same.
+TEST(UnicodeForm, IsTheSameInPartsAsInOne) {
+  EXPECT_EQ(in_unicode_form("ae\u0301z", UnicodeForm::Nfc), "aéz");
+  EXPECT_EQ(in_unicode_form("e\u0301e\u0327\u0301 plain", UnicodeForm::Nfc), "é\u0229\u0301 plain");
+  EXPECT_EQ(in_unicode_form("plain é", UnicodeForm::Nfd), "plain e\u0301");
+  EXPECT_EQ(in_unicode_form("\u1100\u1161\u11a8x\u0338", UnicodeForm::Nfc), "각x\u0338");
+  EXPECT_EQ(in_unicode_form("<\u0338 =\u0338", UnicodeForm::Nfc), "\u226e \u2260");
+  EXPECT_EQ(in_unicode_form("ﬁne", UnicodeForm::Nfkc), "fine");
+  EXPECT_EQ(in_unicode_form("", UnicodeForm::Nfc), "");
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ JsonTokenizer::JsonTokenizer(Parts parts) : parts_(std::move(parts)) {
     vocab_size_ = std::max<int64_t>(vocab_size_, token.id + 1);
   }
   if (!parts_.pieces.empty()) vocab_size_ = std::max<int64_t>(vocab_size_, parts_.pieces.rbegin()->first + 1);
+  next_word_ = parts_.pre_tokenizer.next_word();
   has_safe_cuts_ = finds_safe_cuts();
   for (std::string_view end : kEnds) {
     const auto found = std::find_if(parts_.added.begin(), parts_.added.end(),
@@ -66,6 +67,16 @@ void JsonTokenizer::encode(std::string_view text, std::vector<int32_t>& out) con
   });
 }
 
+void JsonTokenizer::encode_words(std::string_view text, Bpe::Encoder& encoder,
+                                 std::vector<int32_t>& out) const {
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at != end;) {
+    const char* const behind = next_word_(at, end);
+    parts_.model->encode({at, static_cast<size_t>(behind - at)}, out, encoder);
+    at = behind;
+  }
+}
+
 void JsonTokenizer::encode_between(std::string_view text, bool is_start, std::vector<int32_t>& out) const {
   std::string normalized;
   if (!parts_.normalizer.empty()) {
@@ -74,6 +85,7 @@ void JsonTokenizer::encode_between(std::string_view text, bool is_start, std::ve
   }
   Workplace& workplace = workplace_of(this);
   const auto encode_part = [&](std::string_view part) {
+    if (next_word_) return encode_words(part, workplace.encoder, out);
     workplace.storage.clear();
     parts_.pre_tokenizer.apply(part, is_start && part.data() == text.data(), workplace.pieces,
                                workplace.storage);
@@ -90,15 +102,14 @@ void JsonTokenizer::encode_between(std::string_view text, bool is_start, std::ve
 }
 
 // No token reaches over the end of a line or takes the space beside it, the text between tokens is at most
-// brought into a Unicode form, and its pattern begins anew at the first letter of a line.
+// brought into a Unicode form, and its pattern is one that begins anew at the first letter of a line.
 bool JsonTokenizer::finds_safe_cuts() const {
   const bool plain_tokens =
       std::all_of(parts_.added.begin(), parts_.added.end(), [](const AddedToken& token) {
         return !token.left_strip && !token.right_strip && !token.single_word &&
                token.text.find('\n') == std::string::npos;
       });
-  return plain_tokens && parts_.normalizer.keeps_letters_at_line_starts() &&
-         parts_.pre_tokenizer.begins_anew_at_lines();
+  return plain_tokens && parts_.normalizer.keeps_letters_at_line_starts() && next_word_ != nullptr;
 }
 
 size_t JsonTokenizer::safe_cut(std::string_view text, size_t from) const {

@@ -43,6 +43,7 @@ class JsonTokenizer final : public Tokenizer {
 
  private:
   bool finds_safe_cuts() const;
+  void encode_words(std::string_view text, Bpe::Encoder& encoder, std::vector<int32_t>& out) const;
   void encode_between(std::string_view text, bool is_start, std::vector<int32_t>& out) const;
 
   Parts parts_;
@@ -50,6 +51,7 @@ class JsonTokenizer final : public Tokenizer {
   std::map<int32_t, const AddedToken*> added_by_id_;
   int64_t vocab_size_ = 0;
   int32_t separator_ = -1;
+  NextWord next_word_ = nullptr;  // where words are all that the text is cut into
   bool has_safe_cuts_ = false;
 };
 

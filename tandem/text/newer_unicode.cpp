@@ -5,12 +5,7 @@
 namespace tandem {
 namespace {
 
-// What Unicode 15, 15.1 and 16 have added to 14, by the first letters of its general category.
-struct Addition {
-  std::string_view category;
-  uint32_t first, last;
-};
-constexpr Addition kAdditions[] = {
+constexpr NewerCharacters kAdditions[] = {
     {"Lu", 0x1c89, 0x1c89},   {"Lu", 0xa7cb, 0xa7cc},   {"Lu", 0xa7da, 0xa7da},   {"Lu", 0xa7dc, 0xa7dc},
     {"Lu", 0x10d50, 0x10d65}, {"Ll", 0x1c8a, 0x1c8a},   {"Ll", 0xa7cd, 0xa7cd},   {"Ll", 0xa7db, 0xa7db},
     {"Ll", 0x10d70, 0x10d85}, {"Ll", 0x1df25, 0x1df2a}, {"Lm", 0x10d4e, 0x10d4e}, {"Lm", 0x10d6f, 0x10d6f},
@@ -52,7 +47,7 @@ constexpr std::string_view kOtherThanSpaces =
 // As they stand inside of brackets.
 std::string additions_to(std::string_view category) {
   std::string ranges;
-  for (const Addition& addition : kAdditions) {
+  for (const NewerCharacters& addition : kAdditions) {
     const bool belongs = addition.category.starts_with(category) || category.starts_with(addition.category);
     if (belongs) ranges += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", addition.first, addition.last);
   }
@@ -122,6 +117,8 @@ class Translation {
 };
 
 }  // namespace
+
+std::span<const NewerCharacters> newer_characters() { return kAdditions; }
 
 std::string with_newer_unicode(std::string_view expression) { return Translation(expression).run(); }
 

@@ -3,7 +3,9 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "tandem/base/error.h"
@@ -18,12 +20,7 @@ std::string applied(const Normalizer::Step& step, std::string text) {
   return replace.pattern.replace_all(text, replace.with);
 }
 
-}  // namespace
-
-std::string in_unicode_form(std::string_view text, UnicodeForm form) {
-  // Plain ASCII is in every form.
-  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; }))
-    return std::string(text);
+void append_in_form(std::string_view text, UnicodeForm form, std::string& out) {
   const bool composes = form == UnicodeForm::Nfc || form == UnicodeForm::Nfkc;
   const bool compatible = form == UnicodeForm::Nfkc || form == UnicodeForm::Nfkd;
   const auto options =
@@ -34,7 +31,38 @@ std::string in_unicode_form(std::string_view text, UnicodeForm form) {
                                              static_cast<utf8proc_ssize_t>(text.size()), &made, options);
   if (size < 0) throw DataError("text cannot be normalised: {}", utf8proc_errmsg(size));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(made, &std::free);
-  return std::string(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
+  out.append(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
+}
+
+size_t first_beyond_ascii(std::string_view text) {
+  size_t at = 0;
+  uint64_t eight = 0;
+  while (at + 8 <= text.size() &&
+         (std::memcpy(&eight, text.data() + at, 8), (eight & 0x8080808080808080ull) == 0))
+    at += 8;
+  while (at < text.size() && static_cast<signed char>(text[at]) >= 0) ++at;
+  return at;
+}
+
+}  // namespace
+
+// ASCII is in every form, and nothing joins it to what is before it. So a text may be cut before any ASCII
+// character, and only those others count that are none, with the one before them.
+std::string in_unicode_form(std::string_view text, UnicodeForm form) {
+  const auto is_ascii = [](char c) { return static_cast<signed char>(c) >= 0; };
+  std::string made;
+  made.reserve(text.size());
+  while (!text.empty()) {
+    const size_t first = first_beyond_ascii(text);
+    if (first == text.size()) return made.append(text);
+    const size_t begin = first == 0 ? 0 : first - 1;
+    const auto end = static_cast<size_t>(
+        std::find_if(text.begin() + static_cast<std::ptrdiff_t>(first), text.end(), is_ascii) - text.begin());
+    made.append(text.substr(0, begin));
+    append_in_form(text.substr(begin, end - begin), form, made);
+    text.remove_prefix(end);
+  }
+  return made;
 }
 
 bool Normalizer::keeps_letters_at_line_starts() const {

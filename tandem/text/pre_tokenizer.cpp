@@ -11,7 +11,22 @@ using Pieces = std::vector<std::string_view>;
 
 std::string_view joined(std::string_view a, std::string_view b) { return {a.data(), a.size() + b.size()}; }
 
+// A pattern with a match for every character, each a piece.
+bool is_words(const SplitByPattern& how) {
+  return how.pattern.words() && how.behavior == SplitBehavior::Isolated && !how.invert;
+}
+
+void split_words(NextWord next, std::string_view text, Pieces& out) {
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at != end;) {
+    const char* const behind = next(at, end);
+    out.emplace_back(at, static_cast<size_t>(behind - at));
+    at = behind;
+  }
+}
+
 void split_by(const SplitByPattern& how, std::string_view text, Pieces& out) {
+  if (is_words(how)) return split_words(next_word_of(*how.pattern.words()), text, out);
   bool before_is_match = false;
   const size_t first = out.size();
   how.pattern.for_each_piece(text, [&](std::string_view piece, bool found) {
@@ -95,10 +110,10 @@ void mark_spaces(const MarkSpaces& how, std::string_view text, bool is_start, Pi
 
 }  // namespace
 
-bool PreTokenizer::begins_anew_at_lines() const {
-  if (steps_.size() != 1) return false;
+NextWord PreTokenizer::next_word() const {
+  if (steps_.size() != 1) return nullptr;
   const auto* split = std::get_if<SplitByPattern>(&steps_[0]);
-  return split && split->behavior == SplitBehavior::Isolated && !split->invert && split->pattern.words();
+  return split && is_words(*split) ? next_word_of(*split->pattern.words()) : nullptr;
 }
 
 void PreTokenizer::apply(std::string_view text, bool is_start, Pieces& pieces,

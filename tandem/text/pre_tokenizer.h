@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/text/pattern.h"
+#include "tandem/text/word_matcher.h"
 
 namespace tandem {
 
@@ -40,9 +41,8 @@ class PreTokenizer {
   void apply(std::string_view text, bool is_start, std::vector<std::string_view>& pieces,
              std::deque<std::string>& storage) const;
 
-  // Whether it is one of the well-known patterns alone, which are known to begin a piece at the places that
-  // first_letter_of_a_line (word_patterns.h) gives, whatever stands before and after.
-  bool begins_anew_at_lines() const;
+  // Where it is one of the well-known patterns alone, how to find its pieces; else null.
+  NextWord next_word() const;
 
  private:
   std::vector<Step> steps_;
