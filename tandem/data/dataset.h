@@ -23,11 +23,16 @@ struct SampleSpec {
 
 constexpr int32_t kNoTarget = -1;  // a position that counts in no loss
 
-// Where a sample is written: `tokens` or `image`, as its kind says, and `targets`.
+// Where a sample is written: `tokens` or `image`, as its kind says, and `targets`. Where they are asked for,
+// `segments` and `positions` hold one document from position 0 on; a set that knows where documents begin
+// writes over them.
 struct SampleBuffers {
-  int32_t* tokens = nullptr;   // [context]
-  float* image = nullptr;      // [height, width, channels]
-  int32_t* targets = nullptr;  // [context]: the next tokens; or [1]: the label
+  int32_t* tokens = nullptr;    // [context]
+  float* image = nullptr;       // [height, width, channels]
+  int32_t* targets = nullptr;   // [context]: the next tokens; or [1]: the label
+  int32_t* segments = nullptr;  // [context]: the number of the document within the sample: 0, 0, 1, 1, 1
+  int32_t* positions =
+      nullptr;  // [context]: of the token within its document, or the part of it that is here
 };
 
 // A part of a set that is drawn from by weight.

@@ -19,6 +19,11 @@ class Part final : public TokenSource {
     TANDEM_CHECK(first >= 0 && begin_ + first + count <= end_);
     whole_->read(begin_ + first, count, out);
   }
+  void documents(int64_t first, int64_t count, std::vector<int64_t>& out) const override {
+    const size_t before = out.size();
+    whole_->documents(begin_ + first, count, out);
+    for (size_t i = before; i < out.size(); ++i) out[i] -= begin_;
+  }
 
  private:
   std::unique_ptr<TokenSource> whole_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <system_error>
 
 #include "tandem/base/error.h"
@@ -29,6 +30,11 @@ int64_t target_bytes(const SampleSpec& spec, const LoaderOptions& options) {
   return padded(options.micro_batch * spec.num_targets() * static_cast<int64_t>(sizeof(int32_t)));
 }
 
+// Of segments, and as many of positions.
+int64_t document_bytes(const SampleSpec& spec, const LoaderOptions& options) {
+  return options.documents ? input_bytes(spec, options) : 0;
+}
+
 Sampler sampler_of(const Dataset& dataset, const LoaderOptions& options) {
   const int64_t count = dataset.num_samples();
   if (options.pass == Pass::Shuffled) return Sampler(dataset.parts(), true, options.seed);
@@ -44,7 +50,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 int64_t loader_bytes(const SampleSpec& spec, const LoaderOptions& options) {
-  return num_slots(options) * (input_bytes(spec, options) + target_bytes(spec, options));
+  return num_slots(options) *
+         (input_bytes(spec, options) + target_bytes(spec, options) + 2 * document_bytes(spec, options));
 }
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<std::byte> memory)
@@ -54,6 +61,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
       sampler_(sampler_of(dataset, options)),
       slots_(static_cast<size_t>(num_slots(options))) {
   TANDEM_CHECK(dataset.num_samples() > 0 && options.micro_batch > 0 && options.world_size > 0);
+  TANDEM_CHECK(!options.documents || spec_.kind == SampleKind::Tokens);
   TANDEM_CHECK(options.rank >= 0 && options.rank < options.world_size);
   TANDEM_CHECK(options.global_batch > 0 &&
                options.global_batch % (options.micro_batch * options.world_size) == 0);
@@ -66,6 +74,10 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
     at += input_bytes(spec_, options_);
     slot.targets = reinterpret_cast<int32_t*>(at);
     at += target_bytes(spec_, options_);
+    if (!options_.documents) continue;
+    slot.segments = reinterpret_cast<int32_t*>(at);
+    slot.positions = reinterpret_cast<int32_t*>(at + document_bytes(spec_, options_));
+    at += 2 * document_bytes(spec_, options_);
   }
   start();
 }
@@ -118,6 +130,12 @@ void Loader::fill(Slot& slot, int64_t first_sample) const {
   const int64_t input_elems = spec_.input_elems(), num_targets = spec_.num_targets();
   for (int64_t row = 0; row < options_.micro_batch; ++row) {
     SampleBuffers out{.targets = slot.targets + row * num_targets};
+    if (slot.segments) {
+      out.segments = slot.segments + row * input_elems;
+      out.positions = slot.positions + row * input_elems;
+      std::fill_n(out.segments, input_elems, 0);
+      std::iota(out.positions, out.positions + input_elems, 0);
+    }
     if (is_padding(first_sample + row)) {
       std::fill_n(slot.input + row * input_elems * 4, input_elems * 4, std::byte{0});
       std::fill_n(out.targets, num_targets, kNoTarget);
@@ -177,6 +195,8 @@ MicroBatch Loader::next() {
   }
   ++delivered_;
   MicroBatch batch{.targets = slot.targets,
+                   .segments = slot.segments,
+                   .positions = slot.positions,
                    .epoch = sampler_.epoch(first_sample),
                    .first_sample = first_sample,
                    .num_valid_targets = slot.num_valid_targets};

@@ -1,6 +1,7 @@
 #include "tandem/data/token_windows.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -63,6 +64,22 @@ void TokenWindows::fill(int64_t index, const SampleBuffers& out) const {
   source_->read(index * context_ + valid, 1, out.targets + valid - 1);
   std::fill(out.tokens + valid, out.tokens + context_, 0);
   std::fill(out.targets + valid, out.targets + context_, kNoTarget);
+  if (out.segments) fill_documents(index, out);
+}
+
+// Padding belongs to the last document: no target sees it.
+void TokenWindows::fill_documents(int64_t index, const SampleBuffers& out) const {
+  const int64_t first = index * context_;
+  std::vector<int64_t> begins;
+  source_->documents(first, num_valid_targets(index), begins);
+  int32_t segment = 0;
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const int64_t begin = begins[i] - first;
+    const int64_t end = i + 1 < begins.size() ? begins[i + 1] - first : context_;
+    if (begin > 0) ++segment;
+    std::fill(out.segments + begin, out.segments + end, segment);
+    std::iota(out.positions + begin, out.positions + end, 0);
+  }
 }
 
 }  // namespace tandem

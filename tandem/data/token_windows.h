@@ -45,6 +45,8 @@ class TokenWindows final : public Dataset {
   bool is_in_order() const override { return true; }
 
  private:
+  void fill_documents(int64_t index, const SampleBuffers& out) const;
+
   std::unique_ptr<TokenSource> source_;
   int64_t context_;
   int64_t num_samples_;

@@ -5,6 +5,8 @@
 #include "tandem/base/error.h"
 #include "tandem/base/message_of_test.h"
 #include "tandem/base/temporary_directory_test.h"
+#include "tandem/data/loader.h"
+#include "tandem/data/prepare/prepare.h"
 
 namespace tandem {
 namespace {
@@ -69,6 +71,46 @@ TEST(TokenWindows, RefuseTooFewTokensForOneWindow) {
             "a.txt: 4 tokens are too few: one window of model.context 4 takes 5; use a shorter context or "
             "more data");
   EXPECT_EQ(TokenWindows("a.txt", open_text(file), 3).num_samples(), 1);
+}
+
+// Documents of bytes with a separator between them, which belongs to the one before it.
+TEST(TokenWindows, KnowWhichDocumentATokenIsOf) {
+  const TemporaryDirectory scratch;
+  const std::vector<std::string> inputs = {scratch.write("a.txt", "one|three|four|fives|x")};
+  prepare_text(inputs, scratch.path() / "set",
+               {.shard_tokens = 9, .eval_fraction = 0.0, .split_on = "|", .threads = 1});
+  const TokenWindows set("set", open_prepared(scratch.path() / "set", Split::Train, true), 8);
+  alignas(Loader::kAlignment) std::byte memory[4096];
+  const LoaderOptions options{.pass = Pass::Once, .global_batch = 4, .micro_batch = 4, .documents = true};
+  ASSERT_LE(loader_bytes(set.spec(), options), static_cast<int64_t>(sizeof(memory)));
+  Loader loader(set, options, memory);
+  const MicroBatch batch = loader.next();
+  const std::string text(batch.tokens, batch.tokens + 32);
+  EXPECT_EQ(text.substr(0, 21), std::string("one\0three\0four\0fives\0", 21));
+  const auto row = [](const int32_t* values, int number) {
+    return std::vector<int32_t>(values + 8 * number, values + 8 * number + 8);
+  };
+  using Row = std::vector<int32_t>;
+  EXPECT_EQ(row(batch.segments, 0), (Row{0, 0, 0, 0, 1, 1, 1, 1}));  // one_thre
+  EXPECT_EQ(row(batch.positions, 0), (Row{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(row(batch.segments, 1), (Row{0, 0, 1, 1, 1, 1, 1, 2}));  // e_four_f
+  EXPECT_EQ(row(batch.positions, 1), (Row{0, 1, 0, 1, 2, 3, 4, 0}));
+  EXPECT_EQ(row(batch.segments, 2), (Row{0, 0, 0, 0, 0, 0, 0, 0}));   // ives_ and, as a target alone, x
+  EXPECT_EQ(row(batch.positions, 3), (Row{0, 1, 2, 3, 4, 5, 6, 7}));  // padding
+}
+
+TEST(TokenWindows, OfATextThatIsOneDocumentAreOneSegment) {
+  const TemporaryDirectory scratch;
+  const TokenWindows set("a.txt", open_text(scratch.write("a.txt", "the quick brown fox")), 8);
+  alignas(Loader::kAlignment) std::byte memory[1024];
+  Loader loader(set, {.global_batch = 1, .documents = true}, memory);
+  const MicroBatch batch = loader.next();
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(batch.segments[i], 0);
+    EXPECT_EQ(batch.positions[i], i);
+  }
+  Loader without(set, {.global_batch = 1}, memory);
+  EXPECT_EQ(without.next().segments, nullptr);
 }
 
 }  // namespace
