@@ -197,8 +197,8 @@ class BadData(TandemTest):
         shards = self.prepared()
         tokens = shards / "train-00000.tokens"
         content = tokens.read_bytes()
-        header = len(content) - 2 * json.loads((shards / "index.json").read_text())["splits"]["train"][0]["tokens"]
-        tokens.write_bytes(content[:header] + b"\xff" * (len(content) - header))
+        size = 2 * json.loads((shards / "index.json").read_text())["splits"]["train"][0]["tokens"]
+        tokens.write_bytes(content[:128] + b"\xff" * size + content[128 + size:])
         path = self.write_config(config(GPT2))
         result = self.tandem("train", path, "--run-dir", "run", "--set", f"data.train={shards}", expect=BAD_DATA)
         self.assertIn("train-00000.tokens", result.err.splitlines()[-1])
@@ -207,7 +207,7 @@ class BadData(TandemTest):
         shards = self.prepared()
         index = shards / "index.json"
         whole = index.read_text()
-        for damage in ("", "{", "[]", whole[:100], whole.replace('"version": 1', '"version": 9'),
+        for damage in ("", "{", "[]", whole[:100], whole.replace('"version": 2', '"version": 9'),
                        whole.replace('"tokens": ', '"tokens": 1')):
             with self.subTest(content=damage[:20]):
                 index.write_text(damage)
