@@ -7,6 +7,8 @@
 #include "tandem/base/file.h"
 #include "tandem/cli/checkpoint_session.h"
 #include "tandem/hub/fill_model.h"
+#include "tandem/hub/kept_files.h"
+#include "tandem/text/tokenizer.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/model_state.h"
 
@@ -35,6 +37,15 @@ ModelSource::ModelSource(const std::string& path, const std::vector<std::string>
     manifest_ = find_checkpoint(path);
     config = checkpoint_config(*manifest_, sets);
   }
+}
+
+std::string ModelSource::tokenizer() const {
+  const std::string& named = config.data.tokenizer;
+  const fs::path kept = manifest_ ? manifest_->directory.parent_path().parent_path() / hub::kKeptFolder
+                                  : fs::path(config.model.from);
+  const bool untrained = step() == 0;  // on any text of ours
+  const bool use_kept = named == kBytes ? untrained : !is_there(named);
+  return use_kept && is_there(kept / "tokenizer.json") ? kept.string() : named;
 }
 
 void ModelSource::load(Session& session, const Config& run) const {

@@ -25,6 +25,8 @@ class ModelSource {
   ModelSource(const std::string& path, const std::vector<std::string>& sets);
 
   Config config;
+  // That of the model's texts: what it was trained with, or what came with it.
+  std::string tokenizer() const;
   int64_t step() const { return manifest_ ? manifest_->meta.step : 0; }
   // Into a forward-only session of `run`, which is this config or one with another context.
   void load(Session& session, const Config& run) const;

@@ -1,34 +1,18 @@
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 
 #include "tandem/base/rng.h"
 #include "tandem/cli/checkpoint_session.h"
+#include "tandem/cli/draw.h"
+#include "tandem/cli/model_source.h"
 #include "tandem/models/model.h"
 #include "tandem/text/decode_stream.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/train/compile_config.h"
-#include "tandem/train/model_state.h"
 
 namespace tandem::cli {
 namespace {
-
-// Draws from softmax(logits / temperature); temperature 0 takes the most likely.
-int32_t draw(std::span<const float> logits, double temperature, float uniform) {
-  const auto best = std::max_element(logits.begin(), logits.end());
-  if (temperature <= 0) return static_cast<int32_t>(best - logits.begin());
-  std::vector<double> weights(logits.size());
-  double total = 0;
-  for (size_t i = 0; i < logits.size(); ++i)
-    total += weights[i] = std::exp((logits[i] - *best) / temperature);
-  double left = uniform * total;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    left -= weights[i];
-    if (left < 0) return static_cast<int32_t>(i);
-  }
-  return static_cast<int32_t>(logits.size() - 1);
-}
 
 // As training saw the beginning of a text; without a prompt what stands between documents, or a new line.
 std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
@@ -49,8 +33,9 @@ void add_sample(CLI::App& app, Action& action) {
     CheckpointFlags checkpoint;
     std::string prompt;
     int64_t tokens = 400;
-    double temperature = 0.8;
+    Drawing how;
     uint64_t seed = 1;
+    bool ignore_end = false;
   };
   CLI::App* command = add_command(app, "sample", "write text with a trained language model",
                                   "tandem sample runs/quickstart --prompt \"Once upon a time\" --tokens 300");
@@ -61,18 +46,29 @@ void add_sample(CLI::App& app, Action& action) {
       ->check(whole_number(0))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--temperature", flags->temperature, "0 = always the most likely")
+  command->add_option("--temperature", flags->how.temperature, "0 = always the most likely")
       ->check(number(0))
       ->type_name("X")
       ->capture_default_str();
+  command->add_option("--top-k", flags->how.top_k, "draw among the N most likely; 0 = among all")
+      ->check(whole_number(0))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", flags->how.top_p,
+                   "draw among the likeliest that together have this probability")
+      ->check(number(0))
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_flag("--ignore-end", flags->ignore_end, "go on after the token that ends a text");
   command->add_option("--seed", flags->seed, "of the random draws")
       ->check(whole_number(0))
       ->type_name("N")
       ->capture_default_str();
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      const Manifest manifest = find_checkpoint(flags->checkpoint.path);
-      Config config = checkpoint_config(manifest, flags->checkpoint.sets);
+      const ModelSource source(flags->checkpoint.path, flags->checkpoint.sets);
+      Config config = source.config;
       if (!config.model.is_language_model())
         throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint.path);
       const Backend backend = make_backend(config);
@@ -82,16 +78,17 @@ void add_sample(CLI::App& app, Action& action) {
       CompiledStep step = compile_forward(action.model(config.model, 1), compile_options(config, backend),
                                           ForwardOutput::Logits);
       Session session(std::move(step), backend, pool);
-      load_weights(session, manifest);
+      source.load(session, config);
 
-      const auto tokenizer = make_tokenizer(config.data.tokenizer);
+      const auto tokenizer = make_tokenizer(source.tokenizer());
+      const bool ends = !flags->ignore_end && tokenizer->name() != kBytes;
       std::vector<int32_t> text = prompt_tokens(*tokenizer, flags->prompt);
       const auto first_unknown = static_cast<size_t>(
           std::find_if(text.begin(), text.end(), [&](int32_t token) { return token >= config.model.vocab; }) -
           text.begin());
       if (first_unknown < text.size()) {
         throw ConfigError("--prompt: token {} of {} is not among the {} of the model", text[first_unknown],
-                          config.data.tokenizer, config.model.vocab);
+                          source.tokenizer(), config.model.vocab);
       }
       std::printf("%s", flags->prompt.c_str());
       DecodeStream stream(*tokenizer, flags->prompt.empty() ? std::span<const int32_t>() : text);
@@ -109,8 +106,8 @@ void add_sample(CLI::App& app, Action& action) {
         session.run_eval();
         const auto* logits =
             reinterpret_cast<const float*>(session.read(session.step().eval, "logits").data());
-        const int32_t token =
-            draw({logits + (text.size() - 1) * vocab, vocab}, flags->temperature, rng.uniform());
+        const int32_t token = draw({logits + (text.size() - 1) * vocab, vocab}, flags->how, rng.uniform());
+        if (ends && token == tokenizer->separator()) break;
         text.push_back(token);
         std::printf("%s", stream.add(token).c_str());
         std::fflush(stdout);

@@ -36,6 +36,17 @@ void check_context(ResolvedConfig& resolved, const HubConfig& hub) {
                                        resolved.config.model.from, hub.positions));
 }
 
+// Text is read with the directory's own tokenizer; the sets that are built in are bytes.
+void fill_tokenizer(ResolvedConfig& resolved, const std::filesystem::path& directory) {
+  if (was_given(resolved, "data.tokenizer") || !was_given(resolved, "data.train")) return;
+  if (!is_there(directory / "tokenizer.json")) return;
+  for (const DataSource& set : resolved.config.data.train.sets) {
+    if (set.path.starts_with("builtin:")) return;
+  }
+  resolved.config.data.tokenizer = directory.string();
+  resolved.origins["data.tokenizer"] = kOrigin;
+}
+
 }  // namespace
 
 void fill_model(ResolvedConfig& resolved, const std::filesystem::path& kept) {
@@ -71,6 +82,7 @@ void fill_model(ResolvedConfig& resolved, const std::filesystem::path& kept) {
                         (directory / "config.json").string(), found.dump());
     }
   }
+  fill_tokenizer(resolved, directory);
   resolved.notes.insert(resolved.notes.end(), hub.notes.begin(), hub.notes.end());
 }
 
