@@ -6,6 +6,7 @@
 #include "tandem/base/quantity.h"
 #include "tandem/cli/checkpoint_session.h"
 #include "tandem/config/values.h"
+#include "tandem/hub/gguf_export.h"
 #include "tandem/hub/hub_dtype.h"
 #include "tandem/metrics/long_work.h"
 #include "tandem/train/compile_config.h"
@@ -28,27 +29,42 @@ int64_t shard_bytes(const std::string& text) {
   return *bytes;
 }
 
+hub::GgufType quant_of(const std::string& name) {
+  if (name == "f16") return hub::GgufType::F16;
+  if (name == "bf16") return hub::GgufType::BF16;
+  if (name == "q8_0") return hub::GgufType::Q8_0;
+  throw ConfigError("--quant: expected f16, bf16 or q8_0, found '{}'", name);
+}
+
 }  // namespace
 
 void add_export(CLI::App& app, Action& action) {
   struct Flags {
-    std::string checkpoint, out, format = "hf", dtype, shard = "5GB";
+    std::string checkpoint, out, format = "hf", dtype, quant, shard = "5GB";
   };
-  CLI::App* command = add_command(app, "export", "write a checkpoint as a Hugging Face directory",
-                                  "tandem export runs/quickstart models/quickstart --dtype bf16");
+  CLI::App* command =
+      add_command(app, "export", "write a checkpoint as a Hugging Face directory, or as a GGUF file",
+                  "tandem export runs/quickstart models/quickstart --dtype bf16");
   auto flags = std::make_shared<Flags>();
   add_checkpoint_to(*command, flags->checkpoint);
-  command->add_option("OUT", flags->out, "the directory, which is made")->required();
-  command->add_option("--format", flags->format, "hf")->type_name("NAME")->capture_default_str();
+  command->add_option("OUT", flags->out, "the directory or file, which is made")->required();
+  command->add_option("--format", flags->format, "hf or gguf")->type_name("NAME")->capture_default_str();
   command
       ->add_option("--dtype", flags->dtype, "bf16, fp32 or fp16; as the model came if not given, else fp32")
       ->type_name("NAME");
   command->add_option("--max-shard-size", flags->shard, "bytes of weights in one file")
       ->type_name("SIZE")
       ->capture_default_str();
+  command->add_option("--quant", flags->quant, "gguf: type of matrices, f16 (if not given), bf16 or q8_0")
+      ->type_name("NAME");
   command->callback([flags, &action] {
     action.run = [flags] {
-      if (flags->format != "hf") throw ConfigError("--format: expected hf, found '{}'", flags->format);
+      const bool gguf = flags->format == "gguf";
+      if (!gguf && flags->format != "hf")
+        throw ConfigError("--format: expected hf or gguf, found '{}'", flags->format);
+      if (gguf && !flags->dtype.empty()) throw ConfigError("--dtype: a GGUF file has --quant instead");
+      if (!gguf && !flags->quant.empty()) throw ConfigError("--quant: needs --format gguf");
+      const hub::GgufType quant = quant_of(flags->quant.empty() ? "f16" : flags->quant);
       hub::ExportOptions options;
       options.dtype = dtype_of(flags->dtype);
       options.most_shard_bytes = shard_bytes(flags->shard);
@@ -62,11 +78,15 @@ void add_export(CLI::App& app, Action& action) {
         work->done(done - told);
         told = done;
       };
-      const hub::Exported exported = hub::export_hub(model, flags->out, options, &pool);
+      const int64_t bytes = gguf ? hub::export_gguf(model, flags->out, quant, options.told, &pool)
+                                 : hub::export_hub(model, flags->out, options, &pool).bytes;
+      const std::string_view type = !gguf                  ? hub::torch_name(model.dtype(options))
+                                    : flags->quant.empty() ? "f16"
+                                                           : std::string_view(flags->quant);
       std::printf("%s\n", fmt::format("{}: {} of step {}, {} parameters, {} in {}", flags->out,
                                       model.family().model_type, manifest.meta.step,
                                       format_count(static_cast<double>(model.num_params())),
-                                      format_bytes(exported.bytes), hub::torch_name(model.dtype(options)))
+                                      format_bytes(bytes), type)
                               .c_str());
       return ExitCode::Done;
     };

@@ -142,6 +142,12 @@ void ExportedModel::read(const std::string& tensor, const Box& rows, std::span<f
   }
 }
 
+void ExportedModel::read_param(const std::string& param, const Box& box, std::span<float> dst,
+                               ThreadPool* pool) const {
+  const BoxRead read{manifest_.find(param), box, std::as_writable_bytes(dst)};
+  read_boxes(manifest_, std::span(&read, 1), pool);
+}
+
 Exported export_hub(const ExportedModel& model, const fs::path& out, const ExportOptions& options,
                     ThreadPool* pool) {
   FreshDirectory directory(out);

@@ -42,9 +42,14 @@ class ExportedModel {
   std::vector<OutTensor> tensors(const ExportOptions& options) const;
   std::string config_text(const ExportOptions& options) const;
   int64_t num_params() const;
+  int64_t positions() const {
+    return kept_config_ && model_.has(kRotary) ? kept_config_->positions : model_.context;
+  }
 
   // Rows of a tensor that params() names, as fp32.
   void read(const std::string& tensor, const Box& rows, std::span<float> dst, ThreadPool* pool) const;
+  // A box of a parameter, likewise.
+  void read_param(const std::string& param, const Box& box, std::span<float> dst, ThreadPool* pool) const;
 
  private:
   struct Place {

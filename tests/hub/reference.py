@@ -103,7 +103,7 @@ def gpt2(config, tensors, ids, prefix="transformer."):
     return [linear(x, table) for x in final]
 
 
-def llama(config, tensors, ids):
+def llama(config, tensors, ids, turn=rope):
     def weight(name):
         return matrix(tensors[name])
 
@@ -121,7 +121,7 @@ def llama(config, tensors, ids):
 
         def turned(rows, count):
             width = len(rows[0]) // count
-            return [sum((rope(row[h * width:(h + 1) * width], t, theta) for h in range(count)), [])
+            return [sum((turn(row[h * width:(h + 1) * width], t, theta) for h in range(count)), [])
                     for t, row in enumerate(rows)]
 
         normed = [rms_norm(x, weight(f"{block}input_layernorm.weight")[0], eps) for x in stream]
@@ -138,8 +138,9 @@ def llama(config, tensors, ids):
     return [linear(x, weight("lm_head.weight") if "lm_head.weight" in tensors else table) for x in final]
 
 
-def logits(config, tensors, ids):
-    return (gpt2 if config["model_type"] == "gpt2" else llama)(config, tensors, ids)
+def logits(config, tensors, ids, turn=rope):
+    """`turn` is how a head turns with its position."""
+    return gpt2(config, tensors, ids) if config["model_type"] == "gpt2" else llama(config, tensors, ids, turn)
 
 
 def read_npy(path):
