@@ -48,13 +48,15 @@ def tokenizer_json():
             "model": {"type": "BPE", "vocab": vocab, "merges": merges}}
 
 
-class Gguf(HubTest):
+class GgufTest(HubTest):
     def imported(self, family, **options):
         directory, tensors = self.make(family, **options)
         (directory / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
         self.tandem("import", directory, self.directory / f"run-{family}")
         return directory, tensors, self.directory / f"run-{family}"
 
+
+class Gguf(GgufTest):
     def hub_tensors(self, family, found):
         """Under the names that reference.py knows, in fp32; gpt2's matrices the other way round again."""
         gpt2 = family == "gpt2"
