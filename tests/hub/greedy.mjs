@@ -6,9 +6,9 @@ import {pathToFileURL} from "node:url";
 const [, , modules, file, ids, count, text] = process.argv;
 const library = path.join(modules, "node_modules", "node-llama-cpp", "dist", "index.js");
 const {getLlama} = await import(pathToFileURL(library));
-const llama = await getLlama({gpu: false, build: "never", logLevel: "error"});
+const llama = await getLlama({gpu: false, build: "never", logLevel: "error", maxThreads: 1});
 const model = await llama.loadModel({modelPath: file, gpuLayers: 0});
-const context = await model.createContext({contextSize: 64, batchSize: 64, flashAttention: false});
+const context = await model.createContext({contextSize: 64, batchSize: 64, flashAttention: false, threads: 1});
 const written = [];
 const tokens = ids.split(",").map(Number);
 for await (const token of context.getSequence().evaluate(tokens, {temperature: 0, yieldEogToken: true})) {
