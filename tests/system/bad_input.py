@@ -66,7 +66,7 @@ class BadConfigs(TandemTest):
 
     def test_what_this_version_cannot_do(self):
         self.refuse_set(["precision", "fp8 needs a GPU", "bf16"], "precision=fp8")
-        for assignment in ("log.tensorboard=true", "model.from=nowhere"):
+        for assignment in ("log.tensorboard=true", "log.wandb=true"):
             with self.subTest(assignment=assignment):
                 self.refuse_set([assignment.split("=")[0], "this version"], assignment, "train.batch=6")
 
