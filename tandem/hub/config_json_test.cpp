@@ -259,6 +259,10 @@ TEST(ConfigJson, AModelFindsTheFamilyThatHasAllOfIt) {
     const HubConfig config = parse(object);
     EXPECT_EQ(config.family->model_type, family_of(config.model, "run").model_type);
   }
+  ModelConfig own = parse(small("llama")).model;
+  own.rope_scaling =
+      "llama3:original_max_position_embeddings=32,low_freq_factor=1,high_freq_factor=4,factor=8";
+  EXPECT_EQ("llama", family_of(own, "run").model_type) << "in whichever order its numbers are written";
   ModelConfig odd = parse(small("qwen3")).model;
   odd.logit_softcap = 5;
   EXPECT_NE(std::string::npos, message_of<ConfigError>([&] { family_of(odd, "run"); }).find("model."));

@@ -1,3 +1,6 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "tandem/base/error.h"
@@ -94,9 +97,24 @@ void write_dtype(ordered_json& json, DType dtype) { json["torch_dtype"] = json["
 
 bool is_near(double a, double b) { return std::fabs(a - b) <= 1e-12 * std::max(std::fabs(a), std::fabs(b)); }
 
+// A user may write the numbers of model.rope_scaling in any order.
+std::string in_order(const std::string& scaling) {
+  const size_t colon = scaling.find(':');
+  if (colon == std::string::npos) return scaling;
+  std::vector<std::string> parts;
+  for (size_t at = colon + 1; at <= scaling.size();) {
+    const size_t end = std::min(scaling.find(',', at), scaling.size());
+    parts.push_back(scaling.substr(at, end - at));
+    at = end + 1;
+  }
+  std::sort(parts.begin(), parts.end());
+  return fmt::format("{}:{}", scaling.substr(0, colon), fmt::join(parts, ","));
+}
+
 // A model that was never loaded has zeros where derived values go.
 ModelConfig settled(ModelConfig model) {
   model.kv_heads = model.num_kv_heads();
+  model.rope_scaling = in_order(model.rope_scaling);
   model.head = model.head_width();
   model.ffn = model.ffn_width();
   if (model.has(kRotary) && model.rope_dims == 0) model.rope_dims = model.head;
