@@ -1,6 +1,7 @@
 #include "tandem/text/json_tokenizer.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "tandem/base/utf8.h"
 #include "tandem/text/characters.h"
@@ -11,14 +12,15 @@ namespace {
 
 // What a thread keeps from one text to the next.
 struct Workplace {
-  const void* owner = nullptr;
+  uint64_t owner = 0;
   Bpe::Encoder encoder;
   std::vector<std::string_view> pieces;
   std::deque<std::string> storage;
 };
 
-// One for each thread and tokenizer; that of another tokenizer is emptied.
-Workplace& workplace_of(const JsonTokenizer* tokenizer) {
+// One for each thread and tokenizer; that of another tokenizer is emptied. By number: another one may come to
+// lie where one has been.
+Workplace& workplace_of(uint64_t tokenizer) {
   thread_local std::unique_ptr<Workplace> own;
   if (!own || own->owner != tokenizer) {
     own = std::make_unique<Workplace>();
@@ -27,13 +29,18 @@ Workplace& workplace_of(const JsonTokenizer* tokenizer) {
   return *own;
 }
 
+uint64_t next_number() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
+
 // Names of the token that ends a document, the likeliest first.
 constexpr std::string_view kEnds[] = {"<|endoftext|>", "<|end_of_text|>",       "</s>",
                                       "<eos>",         "<｜end▁of▁sentence｜>", "<|im_end|>"};
 
 }  // namespace
 
-JsonTokenizer::JsonTokenizer(Parts parts) : parts_(std::move(parts)) {
+JsonTokenizer::JsonTokenizer(Parts parts) : parts_(std::move(parts)), number_(next_number()) {
   for (const AddedToken& token : parts_.added) {
     added_by_id_[token.id] = &token;
     if (token.normalized) {
@@ -83,7 +90,7 @@ void JsonTokenizer::encode_between(std::string_view text, bool is_start, std::ve
     normalized = parts_.normalizer.apply(text);
     text = normalized;
   }
-  Workplace& workplace = workplace_of(this);
+  Workplace& workplace = workplace_of(number_);
   const auto encode_part = [&](std::string_view part) {
     if (next_word_) return encode_words(part, workplace.encoder, out);
     workplace.storage.clear();

@@ -47,6 +47,7 @@ class JsonTokenizer final : public Tokenizer {
   void encode_between(std::string_view text, bool is_start, std::vector<int32_t>& out) const;
 
   Parts parts_;
+  const uint64_t number_;  // no other tokenizer of this process has it
   TokenFinder in_raw_text_, in_normalized_text_;
   std::map<int32_t, const AddedToken*> added_by_id_;
   int64_t vocab_size_ = 0;

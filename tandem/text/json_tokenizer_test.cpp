@@ -59,6 +59,16 @@ TEST(JsonTokenizer, CutsJoinsAndComesBack) {
   EXPECT_EQ(ids, (std::vector<int32_t>{300, 259}));
 }
 
+// What a thread remembers of one tokenizer is not taken for another's that lies in the same place.
+TEST(JsonTokenizer, RemembersNothingOfATokenizerThatIsGone) {
+  json other = byte_level();
+  other["model"]["vocab"]["hello"] = 299;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(encoded(byte_level(), "hello"), (std::vector<int32_t>{259}));
+    EXPECT_EQ(encoded(other, "hello"), (std::vector<int32_t>{299}));
+  }
+}
+
 TEST(JsonTokenizer, ReadsBrokenTextAsReplacementCharacters) {
   EXPECT_EQ(encoded(byte_level(), "a\xff"), (std::vector<int32_t>{'a', 0xef, 0xbf, 0xbd}));
 }
