@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// <run>/hub, for a checkpoint in <run>/checkpoints.
+// Empty where there is none.
 fs::path kept_of(const Manifest& manifest) {
-  const fs::path kept = fs::absolute(manifest.directory).parent_path().parent_path() / kKeptFolder;
+  const fs::path kept = kept_folder_of(manifest.directory);
   return is_there(kept / "config.json") ? kept : fs::path();
 }
 

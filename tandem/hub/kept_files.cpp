@@ -37,6 +37,13 @@ bool is_small_file(const std::string& name) {
 
 }  // namespace
 
+fs::path kept_folder_of(const fs::path& checkpoint) {
+  std::error_code ignored;
+  fs::path whole = fs::canonical(checkpoint, ignored);
+  if (whole.filename() == "manifest.json") whole = whole.parent_path();
+  return whole.parent_path().parent_path() / kKeptFolder;
+}
+
 std::vector<std::string> small_files(const fs::path& directory) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
@@ -50,6 +57,7 @@ std::vector<std::string> small_files(const fs::path& directory) {
 
 void keep_files(const fs::path& directory, const fs::path& folder) {
   make_directories(folder);
+  if (is_there(directory / kStoredAs)) write_atomically(folder / kStoredAs, read_text(directory / kStoredAs));
   for (const std::string& name : small_files(directory))
     write_atomically(folder / name, read_text(directory / name));
 }

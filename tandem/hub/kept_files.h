@@ -24,7 +24,11 @@ struct StoredAs {
   std::map<std::string, DType> dtypes;
 };
 
-// Copies the small files into `folder`, config.json last; each appears whole or not at all.
+// <run>/hub, for a checkpoint in <run>/checkpoints, however its path is spelled.
+std::filesystem::path kept_folder_of(const std::filesystem::path& checkpoint);
+
+// Copies the small files, and of a kept folder what it says of the weights, into `folder`, config.json last;
+// each appears whole or not at all.
 void keep_files(const std::filesystem::path& directory, const std::filesystem::path& folder);
 void keep_stored_as(const HubWeights& weights, const std::filesystem::path& folder);
 std::optional<StoredAs> read_stored_as(const std::filesystem::path& folder);  // nothing where there is none

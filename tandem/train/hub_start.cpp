@@ -22,11 +22,9 @@ void keep_hub(const Config& config, const fs::path& run, const Latest& restored)
   const fs::path folder = run / hub::kKeptFolder;
   if (restored.manifest) {
     // checkpoints/step-N lies in a run's directory, where it has not been moved.
-    const fs::path earlier = restored.manifest->directory.parent_path().parent_path() / hub::kKeptFolder;
+    const fs::path earlier = hub::kept_folder_of(restored.manifest->directory);
     if (is_there(folder / "config.json") || !is_there(earlier / "config.json")) return;
-    make_directories(folder);
-    fs::copy(earlier, folder, fs::copy_options::overwrite_existing);
-    return;
+    return hub::keep_files(earlier, folder);
   }
   if (config.model.from.empty()) return;
   if (starts_from_hub(config)) hub::keep_stored_as(open_hub_weights(config), folder);

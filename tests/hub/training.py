@@ -52,6 +52,20 @@ class Training(HubTest):
         self.assert_equal_runs(whole, run)
         self.export(run, "out")
 
+    def test_a_run_that_goes_on_elsewhere_takes_the_files_along(self):
+        directory, tensors = self.make("llama", mixed=True)
+        run = self.train(self.config(directory, train=STILL), "run")
+        shutil.rmtree(directory)
+        self.tandem("train", run / "config.yaml",  # has every key itself
+                     "--run-dir", self.directory / "other", "--set",
+                    "train.steps=2", "--resume-from-checkpoint", run / "checkpoints" / "latest")
+        self.assertEqual(tandem_run.snapshot(run / "hub"), tandem_run.snapshot(self.directory / "other" / "hub"))
+        found = tiny_models.read_safetensors(self.export(self.directory / "other", "out"))
+        self.assertEqual(tensors, found)
+        # From inside its own folder a checkpoint still finds them.
+        self.tandem("export", ".", self.directory / "inside", cwd=tandem_run.checkpoint(self.directory / "other", 2))
+        self.assertEqual(tensors, tiny_models.read_safetensors(self.directory / "inside"))
+
     def test_random_weights_take_only_the_shape(self):
         directory, tensors = self.make("llama")
         content = self.config(directory, model={"init": "random"}, train=STILL)

@@ -118,9 +118,9 @@ class TandemTest(unittest.TestCase):
 
     def tandem(self, *arguments, expect=DONE, env=None, **options):
         """Runs the program to its end. `expect` is the exit code, or None for any."""
-        done = subprocess.run([program(), *map(str, arguments)], capture_output=True, text=True, cwd=self.directory,
+        done = subprocess.run([program(), *map(str, arguments)], capture_output=True, text=True,
                               env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, errors="replace",
-                              **{"timeout": DEADLINE_S, **options})
+                              **{"timeout": DEADLINE_S, "cwd": self.directory, **options})
         result = Result(done.returncode, done.stdout, done.stderr)
         if expect is not None:
             self.assertEqual(expect, result.code, f"tandem {' '.join(map(str, arguments))}: {result}")
