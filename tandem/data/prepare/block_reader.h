@@ -28,6 +28,7 @@ struct BlockPlace {
 };
 
 struct Block {
+  size_t file = 0;  // its number among all
   BlockPlace place, end;
   int64_t consumed = 0;  // bytes of the file on disk up to its end
   std::string_view text;

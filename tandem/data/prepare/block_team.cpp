@@ -85,6 +85,7 @@ void BlockTeam::work() {
     claimable_.notify_all();
     if (block) {
       lock.unlock();
+      block->file = number;
       try {
         done.result.encoded = encode_block(*block, files_[number], encoding_, tokenizer_);
         done.result.next = {number, block->end};

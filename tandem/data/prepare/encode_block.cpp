@@ -24,10 +24,15 @@ std::string reason_of(const std::string& message) {
   return printable(reason.substr(0, 200));
 }
 
-// Every how manyth document is for evaluation: evenly spread, and known from its number alone.
-bool is_held_out(int64_t number, double fraction) {
-  const auto before = std::floor(static_cast<double>(number) * fraction);
-  return std::floor(static_cast<double>(number + 1) * fraction) > before;
+// Every how manyth document of a file is for evaluation: evenly spread, and known from its number alone. Each
+// file begins at another place, so that many short ones have their share, too.
+bool is_held_out(size_t file, int64_t number, double fraction) {
+  constexpr double kGolden = 0.6180339887498949;  // multiples of it are spread evenly between whole numbers
+  const double begin = static_cast<double>(file) * kGolden;
+  const auto share_of = [&](int64_t count) {
+    return std::floor(begin - std::floor(begin) + static_cast<double>(count) * fraction);
+  };
+  return share_of(number + 1) > share_of(number);
 }
 
 class BlockEncoder {
@@ -40,6 +45,7 @@ class BlockEncoder {
         is_bytes_(tokenizer.name() == kBytes) {}
 
   EncodedBlock encode(const Block& block) {
+    file_number_ = block.file;
     if (block.is_piece) {
       add_piece(block);
     } else if (file_.format == InputFormat::JsonLines) {
@@ -131,7 +137,7 @@ class BlockEncoder {
 
   void add_document(int64_t number, std::string_view text) {
     if (text.empty()) return;
-    const bool held_out = is_held_out(number, options_.eval_fraction);
+    const bool held_out = is_held_out(file_number_, number, options_.eval_fraction);
     EncodedPart& part = out_.parts[static_cast<size_t>(held_out ? Split::Eval : Split::Train)];
     const size_t before = part.tokens.size();
     if (before > 0 && separator_ >= 0) part.tokens.push_back(separator_);
@@ -152,6 +158,7 @@ class BlockEncoder {
   const Tokenizer& tokenizer_;
   const int32_t separator_;
   const bool is_bytes_;
+  size_t file_number_ = 0;
   std::string valid_;
   EncodedBlock out_;
 };

@@ -262,6 +262,17 @@ TEST(Prepare, NamesTheLineThatIsWrong) {
   EXPECT_NE(refusal("{\"text\": \"\"}\n").find("no text in 1 file"), std::string::npos);
 }
 
+TEST(Prepare, KeepsItsShareOfManyShortFilesForEvaluation) {
+  const TemporaryDirectory scratch;
+  fs::create_directory(scratch.path() / "in");
+  for (int file = 0; file < 50; ++file)
+    scratch.write(fmt::format("in/{}.jsonl", file),
+                  "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n{\"text\": \"d\"}\n");
+  const std::vector<std::string> inputs = {scratch.path() / "in"};
+  prepare_text(inputs, scratch.path() / "set", {.eval_fraction = 0.05});
+  EXPECT_NEAR(static_cast<double>(split_documents(scratch.path() / "set", Split::Eval).size()), 10, 1);
+}
+
 TEST(Prepare, SplitsTextOnWhatIsAskedFor) {
   const TemporaryDirectory scratch;
   const std::vector<std::string> inputs = {scratch.write("a.txt", "one\n\ntwo\n\n\nthree\n\n\n\nfour")};

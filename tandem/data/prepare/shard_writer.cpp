@@ -18,7 +18,7 @@ template <typename T>
 void take(std::string_view& from, std::vector<T>& values, size_t count) {
   if (from.size() / sizeof(T) < count) throw DataError("the saved state is cut off");
   values.resize(count);
-  std::memcpy(values.data(), from.data(), count * sizeof(T));
+  if (count > 0) std::memcpy(values.data(), from.data(), count * sizeof(T));
   from.remove_prefix(count * sizeof(T));
 }
 
