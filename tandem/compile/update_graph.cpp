@@ -191,6 +191,12 @@ class UnitUpdate {
       if (std::find(options_.split.begin(), options_.split.end(), name) == options_.split.end()) continue;
       const Value share = builder_.state(fmt::format("grad:{}{}", name, kEmbeddingPart),
                                          {DType::F32, piece.param->type.shape}, "gradients", "zeros");
+      if (options_.together) {  // the unit is this parameter: what is used is the sum, beside both
+        const Value flat_share =
+            builder_.emit(Op::Reshape, {share}, {{"shape", shape_attr(Shape({unit.elems}))}}, unit.block);
+        spent_.insert(spent_.end(), {g.whole, share});
+        return builder_.emit(Op::Add, {flat, flat_share}, {}, unit.block);
+      }
       const Value mine = view(graph_, flat, piece.range.begin - g.range.begin, piece.param->type.shape,
                               unit.block, Phase::Update);
       const Value sum = builder_.emit(Op::Add, {mine, share}, {}, unit.block);
@@ -262,6 +268,7 @@ class UnitUpdate {
         groups.push_back(std::move(group));
     }
     builder_.optimize(groups, kNoBlock);
+    for (Value gradient : spent_) builder_.clear(gradient);
   }
 
   // Where every rank updates all weights, each needs the whole sum.
@@ -376,6 +383,7 @@ class UnitUpdate {
   Graph& graph_;
   std::vector<const Unit*> units_;
   std::vector<UnitGradients> gradients_;  // of each
+  std::vector<Value> spent_;              // whose sums were used in their place
 };
 
 }  // namespace
