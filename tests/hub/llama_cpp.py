@@ -27,8 +27,12 @@ def fetch(modules):
         return None
     modules.mkdir(parents=True, exist_ok=True)
     (modules / "package.json").write_text("{}")
-    done = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(modules), PACKAGE],
-                          capture_output=True, text=True, timeout=400)
+    try:
+        done = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(modules), PACKAGE],
+                              capture_output=True, text=True, timeout=400)
+    except subprocess.TimeoutExpired:
+        shutil.rmtree(modules)
+        return "npm install took longer than 400 s"
     return None if done.returncode == 0 else f"npm install failed: {done.stderr.strip().splitlines()[-1:]}"
 
 

@@ -28,8 +28,13 @@ def fetch(modules):
         return True
     modules.mkdir(parents=True, exist_ok=True)
     (modules / "package.json").write_text("{}")
-    done = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(modules), *PACKAGES],
-                          capture_output=True, text=True, timeout=300)
+    try:
+        done = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(modules), *PACKAGES],
+                              capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        shutil.rmtree(modules)
+        print("skipped: npm install took longer than 300 s")
+        return False
     if done.returncode != 0:
         print("skipped: npm install failed:", done.stderr.strip().splitlines()[-1:])
     return done.returncode == 0
