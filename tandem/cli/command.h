@@ -36,6 +36,7 @@ void add_import(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
+void add_convert(CLI::App& app, Action& action);
 
 // Every word after launch's own flags belongs to the program it runs: keeps those words for it and returns
 // how many of argc are left to parse.

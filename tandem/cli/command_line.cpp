@@ -68,6 +68,7 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_export(app, action);
   add_info(app, action);
   add_tokenize(app, action);
+  add_convert(app, action);
 
   try {
     app.parse(take_program(argc, argv, action), argv);

@@ -1,0 +1,39 @@
+#include "tandem/convert/optimizer.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem::convert {
+namespace {
+
+TEST(Optimizer, IsFoundByItsNamesElsewhere) {
+  for (const char* name : {"AdamW", "Adam", "FusedAdam", "adamw_torch", "adamw_torch_fused",
+                           "adamw_apex_fused", "paged_adamw_32bit"})
+    EXPECT_EQ(OptimizerKind::AdamW, find_optimizer(name)) << name;
+  EXPECT_EQ(OptimizerKind::Sgd, find_optimizer("SGD"));
+  EXPECT_EQ(OptimizerKind::Lion, find_optimizer("Lion"));
+  EXPECT_EQ(OptimizerKind::Lion, find_optimizer("lion_32bit"));
+}
+
+TEST(Optimizer, IsNotFoundInTheNameOfAnother) {
+  for (const char* name : {"Lamb", "OneBitAdam", "galore_adamw", "adafactor", "stable_adamw", ""})
+    EXPECT_EQ(std::nullopt, find_optimizer(name)) << name;
+}
+
+TEST(Optimizer, AnotherIsToldAndAdamwStandsIn) {
+  Draft draft;
+  EXPECT_EQ(OptimizerKind::AdamW, set_optimizer("optimizer.type", "Lamb", draft));
+  EXPECT_EQ("adamw", *draft.get("train.optimizer"));
+  ASSERT_EQ(1u, draft.findings().size());
+  EXPECT_EQ(FindingKind::Lost, draft.findings()[0].kind);
+}
+
+TEST(Optimizer, TakesOnlyNumbersItHas) {
+  Draft draft;
+  set_hyper(OptimizerKind::Sgd, "train.beta1", 0.9, draft);
+  set_hyper(OptimizerKind::Sgd, "train.momentum", 0.5, draft);
+  EXPECT_FALSE(draft.has("train.beta1"));
+  EXPECT_EQ(0.5, *draft.get("train.momentum"));
+}
+
+}  // namespace
+}  // namespace tandem::convert
