@@ -84,7 +84,7 @@ Converted convert_file(const Request& request, const FillModel& fill) {
   set_sizes(sizes, file, draft);
   if (const std::string name = as_run_name(request.file.stem().string()); !draft.has("name"))
     draft.set("name", name.empty() ? "run" : name);
-  if (!draft.has("model.from") && !draft.has("model.width"))
+  if (!draft.has("model.from") && !draft.has("model.width") && !draft.hinted("model.from"))
     draft.hint("model.from", "DIR",
                "the file has no model: a Hugging Face directory, or the sizes of docs/config.md");
   draft.hint("data.train", "DIR",

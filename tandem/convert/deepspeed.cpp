@@ -92,6 +92,14 @@ constexpr Rule kRules[] = {
     lost("aio", "offload goes to host memory, not to disks"),
 };
 
+// Whether the file leaves a key to another file; told where no other has given it.
+bool tell_auto(const Source& source, std::string_view key, std::string_view ours, Draft& draft) {
+  if (!source.is_left_to_others(key)) return false;
+  if (!draft.has(ours) && !draft.hinted(ours))
+    draft.lost(source.full(key), "auto", fmt::format("another file gives it; set {}", ours));
+  return true;
+}
+
 constexpr std::string_view kStrategies[] = {"ddp", "zero1", "zero2", "fsdp"};
 
 void read_zero(const Source& source, Draft& draft) {
@@ -141,13 +149,11 @@ void read_precision(const Source& source, Draft& draft) {
   const bool fp16 = source.is_on("fp16.enabled");
   const bool bf16 = source.is_on("bf16.enabled") || source.is_on("bfloat16.enabled");
   if (fp16 && bf16) throw ConfigError("{}: fp16 and bf16 are both enabled; turn one off", source.file());
-  if (fp16) read_fp16(source, draft);
+  const bool fp16_is_left = source.is_left_to_others("fp16.enabled");
+  const Value* known = draft.get("precision");  // where another file gave it
+  if (fp16 || (fp16_is_left && known != nullptr && *known == "fp16")) read_fp16(source, draft);
   if (bf16) draft.set("precision", "bf16");
-  const auto says_auto = [&](const char* section) {
-    return source.root().contains(section) && source.root()[section].is_object() &&
-           is_auto(source.root()[section].value("enabled", Value()));
-  };
-  if (!draft.has("precision") && (says_auto("fp16") || says_auto("bf16")))
+  if (!draft.has("precision") && (fp16_is_left || source.is_left_to_others("bf16.enabled")))
     draft.assumed("precision", "bf16", "the file says auto; fp32 and fp16 are the others");
   const std::string travels = source.text("communication_data_type").value_or("fp32");
   if (travels == "bfp16" || travels == "bf16") {
@@ -168,26 +174,18 @@ void read_optimizer(const Source& source, Draft& draft) {
     return;
   }
   const OptimizerKind optimizer = set_optimizer(source.full("optimizer.type"), *name, draft);
-  const Value* params = source.find("optimizer.params");
   const auto put = [&](std::string_view key, std::string_view ours, double absent) {
     const std::string path = fmt::format("optimizer.params.{}", key);
-    const bool from_elsewhere =
-        params != nullptr && params->is_object() && params->contains(key) && is_auto((*params)[key]);
-    if (!from_elsewhere) return set_hyper(optimizer, ours, source.number(path).value_or(absent), draft);
-    if (!draft.has(ours))
-      draft.lost(source.full(path), "auto", fmt::format("another file gives it; set {}", ours));
-  };
-  const auto put_any = [&](std::string_view key, std::string_view ours, double absent) {
-    const std::string path = fmt::format("optimizer.params.{}", key);
-    const std::optional<double> number = source.number(path);
-    if (number || !(params != nullptr && params->is_object() && params->contains(key))) {
-      draft.set(ours, *as_number(number.value_or(absent)));
-    } else if (!draft.has(ours)) {
-      draft.lost(source.full(path), "auto", fmt::format("another file gives it; set {}", ours));
+    if (tell_auto(source, path, ours, draft)) return;
+    const double number = source.number(path).value_or(absent);
+    if (ours == "train.lr" || ours == "train.weight_decay") {
+      draft.set(ours, *as_number(number));
+    } else {
+      set_hyper(optimizer, ours, number, draft);
     }
   };
-  put_any("lr", "train.lr", 1e-3);
-  put_any("weight_decay", "train.weight_decay", 0);
+  put("lr", "train.lr", 1e-3);
+  put("weight_decay", "train.weight_decay", 0);
   put("eps", "train.eps", 1e-8);
   put("momentum", "train.momentum", 0);
   if (const Value* betas = source.find("optimizer.params.betas")) {
@@ -227,13 +225,10 @@ void read_scheduler(const Source& source, Draft& draft) {
     return draft.lost(source.full("scheduler.type"), *name,
                       "train.schedule is cosine, linear or constant, after train.warmup steps");
   }
-  const Value* params = source.find("scheduler.params");
-  const auto left_to_others = [&](const char* key) {
-    return params != nullptr && params->is_object() && params->contains(key) &&
-           source.find(fmt::format("scheduler.params.{}", key)) == nullptr;
-  };
-  if (!left_to_others("warmup_num_steps"))
+  if (!tell_auto(source, "scheduler.params.warmup_num_steps", "train.warmup", draft))
     draft.set("train.warmup", source.whole("scheduler.params.warmup_num_steps").value_or(1000));
+  tell_auto(source, "scheduler.params.warmup_max_lr", "train.lr", draft);
+  tell_auto(source, "scheduler.params.total_num_steps", "train.steps", draft);
   if (const auto lr = source.number("scheduler.params.warmup_max_lr")) draft.set("train.lr", *as_number(*lr));
   if (const auto steps = source.whole("scheduler.params.total_num_steps")) draft.set("train.steps", *steps);
   if (source.text("scheduler.params.warmup_type").value_or("log") == "log")

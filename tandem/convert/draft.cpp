@@ -24,6 +24,17 @@ std::string in_yaml(const Value& value) {
   return plain ? text : value.dump();
 }
 
+struct SplitPath {
+  std::string_view section;  // empty for a key at the top
+  std::string_view name;
+};
+
+SplitPath split(std::string_view path) {
+  const size_t dot = path.find('.');
+  if (dot == std::string_view::npos) return {"", path};
+  return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
 }  // namespace
 
 std::string to_string(const Finding& finding) {
@@ -73,18 +84,16 @@ std::string Draft::yaml() const {
     const auto value = values_.find(key.path);
     const auto hint = hints_.find(key.path);
     if (value == values_.end() && hint == hints_.end()) continue;
-    const size_t dot = key.path.find('.');
-    const std::string_view section =
-        dot == std::string_view::npos ? std::string_view() : key.path.substr(0, dot);
-    const std::string_view name = key.path.substr(dot == std::string_view::npos ? 0 : dot + 1);
-    if (value != values_.end()) {
-      if (section != open_section && !section.empty()) text += fmt::format("{}:\n", section);
-      open_section = section;
-      text += fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", name, in_yaml(value->second));
-    } else {
-      // In full, since its section may have no other line.
-      text += fmt::format("# {}: {}\n", key.path, hint->second);
+    const SplitPath path = split(key.path);
+    const auto is_beside = [&](const auto& other) { return split(other.first).section == path.section; };
+    if (std::none_of(values_.begin(), values_.end(), is_beside)) {
+      text += fmt::format("# {}: {{{}: {}}}\n", path.section, path.name, hint->second);
+      continue;
     }
+    if (path.section != open_section && !path.section.empty()) text += fmt::format("{}:\n", path.section);
+    open_section = path.section;
+    text += fmt::format("{}{}{}: {}\n", path.section.empty() ? "" : "  ", value == values_.end() ? "# " : "",
+                        path.name, value == values_.end() ? hint->second : in_yaml(value->second));
   }
   return text;
 }

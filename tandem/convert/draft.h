@@ -25,6 +25,7 @@ std::string to_string(const Finding& finding);  // one line
 class Draft {
  public:
   bool has(std::string_view key) const { return values_.contains(key); }
+  bool hinted(std::string_view key) const { return hints_.contains(key); }
   const Value* get(std::string_view key) const;
 
   void set(std::string_view key, Value value);  // a key of ours; the last one wins

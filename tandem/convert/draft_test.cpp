@@ -25,8 +25,10 @@ TEST(Draft, HintsAreCommentsThatCloseNoSection) {
   draft.set("train.steps", 10);
   draft.set("train.lr", 1);
   draft.hint("train.batch", "32", "fill it in");
-  EXPECT_EQ("train:\n  steps: 10\n# train.batch: 32\n  lr: 1\n", draft.yaml());
-  ASSERT_EQ(1u, draft.findings().size());
+  EXPECT_EQ("train:\n  steps: 10\n  # batch: 32\n  lr: 1\n", draft.yaml());
+  draft.hint("model.from", "DIR", "fill it in");
+  EXPECT_TRUE(draft.yaml().starts_with("# model: {from: DIR}\ntrain:\n"));
+  ASSERT_EQ(2u, draft.findings().size());
   EXPECT_EQ("to do: train.batch: fill it in", to_string(draft.findings().front()));
 }
 

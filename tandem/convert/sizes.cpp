@@ -46,7 +46,13 @@ void set_global_batch(const Sizes& sizes, const std::string& file, std::optional
     const int64_t unit = times(file, *sizes.accumulation, *data);
     if (*sizes.batch % unit == 0) micro_batch = *sizes.batch / unit;
   }
-  if (!micro_batch) return;
+  if (!micro_batch) {
+    if (sizes.accumulation)
+      draft.hint("train.micro_batch", fmt::format("batch / ({} * ranks)", *sizes.accumulation),
+                 fmt::format("{} passes a step take batch / (passes * ranks) each; give --ranks N",
+                             *sizes.accumulation));
+    return;
+  }
   const int64_t unit = times(file, times(file, *micro_batch, data.value_or(1)),
                              sizes.accumulation && data ? *sizes.accumulation : 1);
   if (*sizes.batch % unit != 0 || (sizes.accumulation && data && *sizes.batch != unit))

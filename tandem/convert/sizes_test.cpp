@@ -41,6 +41,12 @@ TEST(Sizes, ABatchAndPassesGiveTheMicroBatch) {
   EXPECT_EQ(4, *sized({.ranks = 8, .batch = 64, .accumulation = 2}).get("train.micro_batch"));
 }
 
+TEST(Sizes, PassesThatCannotBeKeptAreTold) {
+  const Draft draft = sized({.batch = 64, .accumulation = 2});
+  EXPECT_FALSE(draft.has("train.micro_batch"));
+  EXPECT_EQ(1u, draft.findings().size());
+}
+
 TEST(Sizes, WhatContradictsItselfIsRefused) {
   EXPECT_THROW(sized({.batch = 65, .micro_batch = 4, .accumulation = 2}), ConfigError);
   EXPECT_THROW(sized({.ranks = 3, .batch = 64, .micro_batch = 4, .accumulation = 2}), ConfigError);

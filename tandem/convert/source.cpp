@@ -44,7 +44,7 @@ std::optional<Value> as_number(const Value& value) {
   return real;
 }
 
-const Value* Source::find(std::string_view key) const {
+const Value* Source::look(std::string_view key) const {
   const Value* value = &root_;
   while (true) {
     const size_t dot = key.find('.');
@@ -52,10 +52,19 @@ const Value* Source::find(std::string_view key) const {
     const auto found = value->find(std::string(key.substr(0, dot)));
     if (found == value->end()) return nullptr;
     value = &*found;
-    if (dot == std::string_view::npos) break;
+    if (dot == std::string_view::npos) return value;
     key.remove_prefix(dot + 1);
   }
-  return value->is_null() || is_auto(*value) ? nullptr : value;
+}
+
+const Value* Source::find(std::string_view key) const {
+  const Value* value = look(key);
+  return value == nullptr || value->is_null() || is_auto(*value) ? nullptr : value;
+}
+
+bool Source::is_left_to_others(std::string_view key) const {
+  const Value* value = look(key);
+  return value != nullptr && is_auto(*value);
 }
 
 std::optional<int64_t> Source::whole(std::string_view key) const {

@@ -28,6 +28,7 @@ class Source {
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> flag(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
+  bool is_left_to_others(std::string_view key) const;  // "auto"
   bool is_on(std::string_view key) const { return flag(key).value_or(false); }
 
   std::string full(std::string_view key) const;  // the key from the top of the file
@@ -35,6 +36,7 @@ class Source {
   const Value& root() const { return root_; }
 
  private:
+  const Value* look(std::string_view key) const;
   std::string file_, at_;
   const Value& root_;
 };

@@ -24,7 +24,8 @@ EXPECTED = {
          "zero_optimization.contiguous_gradients"}),
     "deepspeed_zero3_auto.json": (
         {"parallel.strategy": "fsdp", "memory.offload": "[params, optimizer]", "precision": "bf16", "train.schedule": "constant"},
-        {"gradient_clipping", "optimizer.params.lr", "optimizer.params.weight_decay", "fp16.hysteresis"}),
+        {"gradient_clipping", "optimizer.params.lr", "optimizer.params.weight_decay", "scheduler.params.warmup_num_steps",
+         "fp16.hysteresis"}),
     "deepspeed_fp16.json": (
         {"parallel.strategy": "zero1", "precision": "fp16", "train.loss_scale": "4096.0", "train.loss_scale_window": "500",
          "train.optimizer": "lion", "train.batch": "32", "train.micro_batch": "8", "train.min_lr": "0.05", "train.beta2": "0.99"},
@@ -55,7 +56,8 @@ EXPECTED = {
          "parallel.timeout": "1800.0"},
         {"report_to", "label_smoothing_factor"}),
     "trainer_epochs.json": (
-        {"train.optimizer": "adamw", "parallel.strategy": "fsdp", "memory.offload": "[params, optimizer]", "precision": "fp16"},
+        {"train.optimizer": "adamw", "parallel.strategy": "fsdp", "memory.offload": "[params, optimizer]", "precision": "fp16",
+         "train.loss_scale_window": "1000"},
         {"dataset_name", "optim", "save_strategy", "lr_scheduler_type"}),
     "torchtitan_8b.toml": (
         {"model.family": "llama", "model.layers": "32", "model.ffn": "14336", "model.context": "8192", "precision": "fp8",

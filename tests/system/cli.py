@@ -8,8 +8,8 @@ import subprocess
 import tandem_run
 from tandem_run import BAD_USAGE, DONE, FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
 
-COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "import", "export", "info", "evaluate",
-            "sample", "inspect", "tokenize")
+COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize", "import",
+            "export", "info", "convert")
 PASSES = ("model", "precision", "differentiate", "recompute", "fuse", "schedule")
 CATEGORIES = {"weights", "master", "gradients", "optimizer", "activations", "communication", "workspace", "host"}
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
 import tiny_models
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info")
+            "import", "export", "info", "convert")
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
@@ -157,6 +157,7 @@ class DocumentedCommands(TandemTest):
         for text in TEXTS:
             (place / text).write_text("".join(f"Sentence {number} of {text}.\n" for number in range(400)))
         tiny_models.make("llama", place / "models/smollm2")
+        shutil.copy(REPOSITORY / "tests/convert/fixtures/deepspeed_zero2.json", place / "ds_config.json")
         small_tokenizer.write(place / "path/to/model")
         (place / "web").mkdir()
         for number in range(3):
