@@ -1,6 +1,7 @@
 #include "tandem/convert/rules.h"
 
 #include "tandem/base/error.h"
+#include "tandem/config/keys.h"
 
 namespace tandem::convert {
 namespace {
@@ -65,6 +66,8 @@ void take_all(const Source& source, const Value& table, const std::string& at, s
 void apply_rules(const Source& source, std::span<const Rule> rules, Draft& draft) {
   take_all(source, source.root(), "", rules, draft);
   for (const Rule& rule : rules) {
+    TANDEM_CHECK(rule.unless.empty() || Value::accept(rule.unless), "{}", rule.key);
+    TANDEM_CHECK(rule.kind != RuleKind::Same || find_key(rule.ours) != nullptr, "{}", rule.key);
     if (rule.kind == RuleKind::Same && !rule.unless.empty() && !draft.has(rule.ours))
       draft.set(rule.ours, Value::parse(rule.unless));
   }
