@@ -180,6 +180,9 @@ TEST_F(Convert, RefusesWhatItDoesNotKnow) {
                                    .find("train_batch_size: expected a whole number, found many"));
   EXPECT_NE(std::string::npos,
             refused("a.json", R"({"learning_rate": -1})").find("does not make a config that loads"));
+  EXPECT_NE(
+      std::string::npos,
+      refused("a.json", R"({"learning_rate": 1, "model_name_or_path": "a\u0000b"})").find("expected a word"));
   EXPECT_THROW(convert_file({directory_.write("b.json", R"({"output_dir": "a"})"), "keras", {}}),
                ConfigError);
 }

@@ -1,5 +1,6 @@
 #include "tandem/convert/source.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -98,7 +99,9 @@ std::optional<std::string> Source::text(std::string_view key) const {
   if (value == nullptr) return std::nullopt;
   if (value->is_boolean()) return value->get<bool>() ? "yes" : "no";  // as YAML reads a bare no
   if (value->is_number()) return value->dump();
-  if (!value->is_string())
+  const auto is_control = [](unsigned char c) { return c < 0x20; };  // the zero byte would end a path
+  if (!value->is_string() || std::any_of(value->get_ref<const std::string&>().begin(),
+                                         value->get_ref<const std::string&>().end(), is_control))
     throw ConfigError("{}: {}: expected a word, found {}", file_, full(key), text_of(*value));
   return value->get<std::string>();
 }
