@@ -54,7 +54,7 @@ bool set_torchtitan_model(const std::string& name, const std::string& flavor, Dr
     draft.assumed(
         "model.rope_scaling",
         "llama3:factor=8,low_freq_factor=1,high_freq_factor=4,original_max_position_embeddings=8192",
-        "as torchtitan has had it since 2025; its older versions have none");
+        "as newer versions of torchtitan have it; older ones have none");
   }
   if (plain != flavor)
     draft.lost("model.flavor", flavor, "documents are joined: attention goes across their ends");
