@@ -111,8 +111,11 @@ constexpr KeyRule kRules[] = {
 };
 
 // A few keys mean something in some models only.
-Changeable in_config(const KeyRule& rule, const Config& config, const nlohmann::json& before) {
+Changeable in_config(const KeyRule& rule, const Config& config, const CheckpointMeta& meta,
+                     const nlohmann::json& before) {
   const ModelConfig& model = config.model;
+  // What was imported has read no text here.
+  if (rule.key == "data.tokenizer" && meta.scalars.value("weights_only", false)) return Freely;
   if (rule.key == "model.context" && model.has(kWeightedPositions)) return Never;
   if (rule.key == "model.norm" && model.norm != ImageNorm::Group && before != "group") return Freely;
   if (rule.key == "model.groups" && model.norm != ImageNorm::Group) return Freely;
@@ -181,7 +184,7 @@ std::vector<ConfigChange> config_changes(const CheckpointMeta& meta, const Confi
     const auto rule = std::find_if(key_rules().begin(), key_rules().end(),
                                    [&](const KeyRule& r) { return r.key == key.path; });
     TANDEM_CHECK(rule != key_rules().end(), "{}: whether it may change is not said", key.path);
-    changes.push_back({rule->key, in_config(*rule, config, *before), *before, after});
+    changes.push_back({rule->key, in_config(*rule, config, meta, *before), *before, after});
   }
   return changes;
 }

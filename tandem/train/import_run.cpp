@@ -7,7 +7,9 @@
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/writer.h"
 #include "tandem/config/print.h"
+#include "tandem/hub/kept_files.h"
 #include "tandem/metrics/long_work.h"
+#include "tandem/text/tokenizer.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/loss_scaler.h"
@@ -26,6 +28,14 @@ CheckpointMeta first_meta(const Config& config) {
                   {"weights_only", true},
                   {"loss_scaler", LossScaler(config.train, config.precision).state()}};
   return meta;
+}
+
+// Text that the run will be given is read with the model's own tokenizer.
+Config with_kept_tokenizer(Config config, const std::filesystem::path& run) {
+  const std::filesystem::path kept = run / hub::kKeptFolder;
+  if (config.data.tokenizer == kBytes && is_there(kept / "tokenizer.json"))
+    config.data.tokenizer = kept.string();
+  return config;
 }
 
 }  // namespace
@@ -59,7 +69,7 @@ std::filesystem::path import_run(const Config& config, const Backend& backend, c
 
   keep_hub(config, directory.path(), {});
   directory.write_plan(step);
-  directory.write_config(config, "");
+  directory.write_config(with_kept_tokenizer(config, directory.path()), "");
   CheckpointWriter writer(directory.checkpoints(), static_cast<int>(config.checkpoint.keep), &pool);
   writer.save(first_meta(config), views);
   writer.wait_committed();

@@ -35,6 +35,21 @@ class Text(HubTest):
         self.train(content, "run")
         self.assert_equal_runs(whole, run)
 
+    def test_an_import_reads_its_text_with_its_own_tokenizer(self):
+        directory = self.make_with_tokenizer()
+        book = self.directory / "book.txt"
+        book.write_text("the owl reads the book at night.\n" * 200)
+        run = self.directory / "run"
+        self.tandem("import", directory, run)
+        config = run / "config.yaml"
+        result = self.tandem("train", config, "--run-dir", run, *CPU, expect=None)
+        self.assert_one_line_error(result, BAD_USAGE, "builtin:stories")
+        self.tandem("train", config, "--run-dir", run, "--set", f"data.train={book}", "--set", f"data.eval={book}",
+                    "--set", "train.steps=2", *CPU)
+        self.assertTrue(self.write(run).startswith("the owl"))
+        exported = self.export(run, "out")
+        self.assertEqual((directory / "tokenizer.json").read_bytes(), (exported / "tokenizer.json").read_bytes())
+
     def test_bytes_where_they_are_asked_for(self):
         directory = self.make_with_tokenizer()
         book = self.directory / "book.txt"

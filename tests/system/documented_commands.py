@@ -157,6 +157,7 @@ class DocumentedCommands(TandemTest):
         for text in TEXTS:
             (place / text).write_text("".join(f"Sentence {number} of {text}.\n" for number in range(400)))
         tiny_models.make("llama", place / "models/smollm2")
+        small_tokenizer.write(place / "models/smollm2", words=("the",))
         shutil.copy(REPOSITORY / "tests/convert/fixtures/deepspeed_zero2.json", place / "ds_config.json")
         small_tokenizer.write(place / "path/to/model")
         (place / "web").mkdir()
