@@ -41,10 +41,9 @@ ModelSource::ModelSource(const std::string& path, const std::vector<std::string>
 
 std::string ModelSource::tokenizer() const {
   const std::string& named = config.data.tokenizer;
-  const fs::path kept = manifest_ ? manifest_->directory.parent_path().parent_path() / hub::kKeptFolder
-                                  : fs::path(config.model.from);
-  const bool untrained = step() == 0;  // on any text of ours
-  const bool use_kept = named == kBytes ? untrained : !is_there(named);
+  const fs::path kept = manifest_ ? hub::kept_folder_of(manifest_->directory) : fs::path(config.model.from);
+  // Bytes are what was not chosen where no text was read yet; a file may have been removed since.
+  const bool use_kept = named == kBytes ? step() == 0 : !is_there(named);
   return use_kept && is_there(kept / "tokenizer.json") ? kept.string() : named;
 }
 
