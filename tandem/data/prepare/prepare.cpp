@@ -100,14 +100,15 @@ class Preparation {
     for (const InputFile& file : files) stats_.input_bytes += file.bytes;
   }
 
-  // False where there is nothing of these inputs and options to go on from.
+  // False where there is nothing of these inputs and options to go on from; throws where what was saved is
+  // damaged.
   bool restore() {
     const fs::path file = directory_ / kState;
     if (!is_there(file)) return false;
     const std::string text = read_text(file, int64_t{1} << 40);
     std::string_view rest = text;
-    const Json saved = Json::parse(take_record(rest, "\n"), nullptr, /*allow_exceptions=*/false);
-    if (saved.is_discarded() || saved.value("signature", "") != signature_) return false;
+    const Json saved = Json::parse(take_record(rest, "\n"));
+    if (saved.value("signature", "") != signature_) return false;
     for (size_t i = 0; i < writers_.size(); ++i) writers_[i].restore(saved.at("splits").at(i), rest);
     place_ = {saved.at("file"), {saved.at("offset"), saved.at("record")}};
     stats_.num_replaced = saved.at("replaced");
@@ -201,14 +202,17 @@ PrepareStats prepare_in(const fs::path& partial_path, std::span<const InputFile>
   try {
     std::optional<Preparation> preparation(std::in_place, files, partial.path(), options, *tokenizer);
     bool found = false;
+    std::string_view unusable = "of other inputs or options";
     try {
       found = preparation->restore();
     } catch (const Json::exception&) {
+      unusable = "damaged";
     } catch (const DataError&) {
+      unusable = "damaged";
     }
     if (!found) {
       if (is_there(partial.path() / kState) && options.tell)
-        options.tell(fmt::format("{}: of other inputs or options: begins anew", partial.path().string()));
+        options.tell(fmt::format("{}: {}: begins anew", partial.path().string(), unusable));
       partial.empty();
       preparation.emplace(files, partial.path(), options, *tokenizer);
     } else if (options.tell) {

@@ -332,6 +332,18 @@ TEST(Prepare, GoesOnFromWhereItWasWithTheSameBytes) {
   }
 }
 
+TEST(Prepare, BeginsAnewWhereWhatWasSavedIsDamaged) {
+  const TemporaryDirectory scratch;
+  const std::vector<std::string> inputs = {scratch.write("a.txt", "hello")};
+  std::string told;
+  PrepareOptions options;
+  options.tell = [&](const std::string& message) { told = message; };
+  fs::create_directories(scratch.path() / "set.partial");
+  scratch.write("set.partial/state", "{");
+  EXPECT_EQ(prepare_text(inputs, scratch.path() / "set", options).num_documents, 2);
+  EXPECT_NE(told.find("damaged: begins anew"), std::string::npos) << told;
+}
+
 TEST(Prepare, BeginsAnewWhereTheInputsAreOthers) {
   const TemporaryDirectory scratch;
   std::vector<std::string> inputs = {scratch.write("a.txt", prose(3 << 20, 1))};
