@@ -68,21 +68,32 @@ void add_insecure(CLI::App& command) {
 
 namespace {
 
-template <typename Number>
-CLI::Validator at_least(Number least, std::string what) {
-  const auto check = [least, what](const std::string& text) -> std::string {
+// A number for which `fits` is true.
+template <typename Number, typename Fits>
+CLI::Validator number_that(Fits fits, std::string expected) {
+  const auto check = [fits, expected](const std::string& text) -> std::string {
     Number value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= least) return "";
-    return fmt::format("expected {} of at least {}, found '{}'", what, least, text);
+    if (error == std::errc() && end == text.data() + text.size() && fits(value)) return "";
+    return fmt::format("expected {}, found '{}'", expected, text);
   };
   return CLI::Validator(check, "");
+}
+
+template <typename Number>
+CLI::Validator at_least(Number least, std::string_view what) {
+  return number_that<Number>([least](Number value) { return value >= least; },
+                             fmt::format("{} of at least {}", what, least));
 }
 
 }  // namespace
 
 CLI::Validator whole_number(int64_t least) { return at_least(least, "a whole number"); }
 CLI::Validator number(double least) { return at_least(least, "a number"); }
+CLI::Validator positive_fraction() {
+  return number_that<double>([](double value) { return value > 0 && value <= 1; },
+                             "a number above 0 and at most 1");
+}
 
 Backend make_backend(const Config& config) {
   // Only `auto` looks for GPUs: waking the driver takes a fifth of a second.

@@ -69,6 +69,7 @@ void add_insecure(CLI::App& command);
 // Checks of a flag's number, whose message says what was expected and found.
 CLI::Validator whole_number(int64_t at_least);
 CLI::Validator number(double at_least);
+CLI::Validator positive_fraction();  // above 0, at most 1
 
 Backend make_backend(const Config& config);  // the one place that names a concrete backend
 

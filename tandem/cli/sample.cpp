@@ -57,7 +57,7 @@ void add_sample(CLI::App& app, Action& action) {
   command
       ->add_option("--top-p", flags->how.top_p,
                    "draw among the likeliest that together have this probability")
-      ->check(number(0))
+      ->check(positive_fraction())
       ->type_name("X")
       ->capture_default_str();
   command->add_flag("--ignore-end", flags->ignore_end, "go on after the token that ends a text");

@@ -32,6 +32,7 @@ class Text(HubTest):
         self.assertTrue(before.startswith("the owl"), before)
         shutil.rmtree(directory)
         self.assertEqual(before, self.write(run), "the run has a copy of its tokenizer")
+        self.assertEqual(before, self.write(f"{run}/checkpoints/step-00000002/"), "however the path is spelled")
         self.train(content, "run")
         self.assert_equal_runs(whole, run)
 
@@ -66,7 +67,7 @@ class Text(HubTest):
 
     def test_flags_that_are_none(self):
         directory = self.make_with_tokenizer()
-        for flags in (("--top-k", "-1"), ("--top-p", "much")):
+        for flags in (("--top-k", "-1"), ("--top-p", "much"), ("--top-p", "1.5"), ("--top-p", "0")):
             result = self.tandem("sample", directory, *flags, expect=None)
             self.assert_one_line_error(result, BAD_USAGE, flags[0])
 
