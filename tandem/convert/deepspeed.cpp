@@ -71,7 +71,7 @@ constexpr Rule kRules[] = {
     lost("flops_profiler", "use tandem profile"),
     lost("comms_logger", "tandem plan has the bytes each rank sends, tandem profile --trace their times"),
     lost("monitor_config", "metrics.jsonl and metrics.csv are written"),
-    lost("tensorboard", "metrics.jsonl and metrics.csv are written; TensorBoard not yet"),
+    lost("tensorboard", "set log.tensorboard: true; the files are in the run's directory"),
     lost("wandb", "metrics.jsonl and metrics.csv are written; W&B not yet"),
     lost("csv_monitor", "metrics.csv is always written"),
     lost("prescale_gradients", "gradients are summed in fp32 and divided once"),

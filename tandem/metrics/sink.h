@@ -3,14 +3,15 @@
 // exactly once, in order, as if the run had never stopped.
 //
 // A run that resumes from step 100 takes the steps after it again, though their rows may be there already.
-// A sink whose rows can be taken back takes them back in resume(). One that only adds (TensorBoard's event
-// files, W&B) begins a new file or session in resume() that says from which step on it counts, which readers
-// of such files know how to follow; or it holds rows back until sync(), which comes before a checkpoint is
-// saved: what has left by then is never taken back.
+// A sink whose rows can be taken back takes them back in resume(). One that only adds (W&B) begins a new file
+// or session in resume() that says from which step on it counts, which readers of such files know how to
+// follow; or it holds rows back until sync(), which comes before a checkpoint is saved: what has left by then
+// is never taken back.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "tandem/metrics/step_record.h"
@@ -22,6 +23,8 @@ struct SinkOptions {
   CsvColumns columns = CsvColumns::Plain;  // of a new table; one that goes on keeps its own
   Unit unit = Unit::Tokens;                // of its rows
   bool expected = true;                    // to hold all rows up to the step resumed from
+  std::string config = {};                 // of the run, as YAML
+  std::function<void(const std::string& sentence)> tell = {};  // what a sink has to say between rows
 };
 
 class Sink {

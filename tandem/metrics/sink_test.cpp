@@ -16,6 +16,9 @@
 #include "tandem/base/temporary_directory_test.h"
 #include "tandem/metrics/csv_sink.h"
 #include "tandem/metrics/jsonl_sink.h"
+#include "tandem/metrics/tensorboard_event.h"
+#include "tandem/metrics/tensorboard_sink.h"
+#include "tandem/metrics/tfrecord.h"
 
 namespace tandem {
 namespace {
@@ -52,6 +55,28 @@ Rows read_csv(const fs::path& path) {
     SeenRow row{};
     EXPECT_EQ(std::sscanf(line.c_str(), "%ld,%*d,%f", &row.step, &row.loss), 2) << line;
     rows.push_back(row);
+  }
+  return rows;
+}
+
+// Every record of every file, in the order of their names, as a reader does that knows nothing of restarts.
+Rows read_tensorboard(const fs::path& run_dir) {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(run_dir / "tensorboard")) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  Rows rows;
+  for (const fs::path& path : paths) {
+    const std::string bytes = read_text(path);
+    TfRecordReader reader(bytes);
+    while (const auto record = reader.next()) {
+      const auto event = tensorboard::read_event(*record);
+      EXPECT_TRUE(event);
+      for (const auto& [tag, value] : event->scalars) {
+        if (tag == "loss") rows.push_back({event->step, value});
+      }
+    }
+    EXPECT_FALSE(reader.damaged());
+    EXPECT_EQ(reader.position(), bytes.size());
   }
   return rows;
 }
@@ -119,6 +144,7 @@ std::unique_ptr<Sink> make(const SinkOptions& options) {
 
 const Kind kKinds[] = {
     {"jsonl", make<JsonlSink>, [](const fs::path& run_dir) { return read_jsonl(run_dir / "metrics.jsonl"); }},
+    {"tensorboard", make<TensorboardSink>, read_tensorboard},
     {"csv", make<CsvSink>, [](const fs::path& run_dir) { return read_csv(run_dir / "metrics.csv"); }},
     {"sessions", make<SessionSink>, SessionSink::read},
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tandem/base/clipped.h"
+#include "tandem/config/print.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/sinks.h"
 
@@ -26,11 +27,17 @@ void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
     own_rows_->resume(resumed);
   }
   if (!events_) return;
-  metrics_.emplace(
-      make_sinks(
-          config_.log,
-          {.run_dir = run_dir_, .columns = columns, .unit = unit_of(config_.model), .expected = own_run}),
-      resumed);
+  const auto tell = [this](const std::string& sentence) {
+    message("warning: " + sentence);
+    event("sink", sentence);
+  };
+  metrics_.emplace(make_sinks(config_.log, {.run_dir = run_dir_,
+                                            .columns = columns,
+                                            .unit = unit_of(config_.model),
+                                            .expected = own_run,
+                                            .config = to_yaml(config_),
+                                            .tell = tell}),
+                   resumed);
   for (const std::string& problem : metrics_->problems()) {
     message("warning: " + problem);
     event("damaged_metrics", problem, {{"step", resumed}});

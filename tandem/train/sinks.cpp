@@ -1,15 +1,23 @@
 #include "tandem/train/sinks.h"
 
 #include "tandem/metrics/csv_sink.h"
+#include "tandem/metrics/forgiving_sink.h"
 #include "tandem/metrics/jsonl_sink.h"
+#include "tandem/metrics/tensorboard_sink.h"
 
 namespace tandem {
 
-// A new sink is added here. One whose key is refused so far also loses its row in config/supported.cpp.
+// What a resume goes on with are metrics.jsonl and metrics.csv: where they cannot be written the run ends.
+// Others may fail. A new sink is added here. One whose key is refused so far also loses its row in
+// config/supported.cpp.
 std::vector<std::unique_ptr<Sink>> make_sinks(const LogConfig& log, const SinkOptions& options) {
   std::vector<std::unique_ptr<Sink>> sinks;
   if (log.jsonl) sinks.push_back(std::make_unique<JsonlSink>(options));
   if (log.csv) sinks.push_back(std::make_unique<CsvSink>(options));
+  if (log.tensorboard) {
+    sinks.push_back(
+        std::make_unique<ForgivingSink>(std::make_unique<TensorboardSink>(options), options.tell));
+  }
   return sinks;
 }
 

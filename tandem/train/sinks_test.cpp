@@ -14,9 +14,11 @@ TEST(Sinks, AreThoseThatTheConfigNames) {
       LogConfig log;
       log.jsonl = jsonl;
       log.csv = csv;
+      log.tensorboard = csv;
       for (const auto& sink : make_sinks(log, {.run_dir = run_dir.path()})) EXPECT_EQ(sink->resume(0), "");
       EXPECT_EQ(std::filesystem::exists(run_dir.path() / "metrics.jsonl"), jsonl);
       EXPECT_EQ(std::filesystem::exists(run_dir.path() / "metrics.csv"), csv);
+      EXPECT_EQ(std::filesystem::exists(run_dir.path() / "tensorboard"), csv);
     }
   }
 }

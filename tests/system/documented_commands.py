@@ -30,6 +30,7 @@ PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 NOT_RUN = {
     r"^scripts/(quickstart|test)": "CI itself: they install, build and test",
     r"^cmake ": "tests/system/own_model.sh does it, into a prefix of its own",
+    r"^python3 tests/watch/tensorboard_reader": "needs TensorBoard; tests/watch/sinks.py has a reader of its own",
     r"^python3 bench/": "measures for minutes, some of it beside PyTorch",
     r"^srun ": "needs Slurm",
     r"^head=": "needs Slurm",
