@@ -23,7 +23,7 @@ void check_world(const ResolvedConfig& resolved) {
                     kMaxRanks, parallel.data, parallel.tensor, parallel.pipeline);
 }
 
-// Every rank of the tensor axis takes as many heads, hidden features, tokens of the vocabulary and rows.
+// Every rank of the tensor axis takes as many heads, hidden features and rows. The vocabulary is padded.
 void check_tensor(const ResolvedConfig& resolved) {
   const ModelConfig& model = resolved.config.model;
   const int64_t tensor = resolved.config.parallel.tensor;
@@ -45,7 +45,6 @@ void check_tensor(const ResolvedConfig& resolved) {
       {"model.heads", model.heads},
       {"model.kv_heads", model.num_kv_heads()},
       {"model.ffn", model.ffn_width()},
-      {"model.vocab", model.vocab},
       {"train.micro_batch * model.context", resolved.config.train.micro_batch * model.context},
   };
   int64_t divisor = 0;  // of all of them

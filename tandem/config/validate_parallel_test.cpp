@@ -80,7 +80,7 @@ TEST(ValidateParallel, NamesTheTensorAxisThatDividesEverything) {
            " does not divide " + std::to_string(whole) + "; use parallel.tensor = " + use;
   };
   EXPECT_EQ(rejection("parallel: {tensor: 4}"), refusal("model.heads", 4, 6, "2"));
-  EXPECT_EQ(rejection("parallel: {tensor: 3}"), refusal("model.vocab", 3, 256, "2"))
+  EXPECT_EQ(rejection("parallel: {tensor: 3}\nmodel: {ffn: 256}"), refusal("model.ffn", 3, 256, "2"))
       << "heads would do, all together not";
   EXPECT_EQ(rejection("parallel: {tensor: 3}\nmodel: {heads: 8, width: 64}"),
             refusal("model.heads", 3, 8, "2 or 4"));
@@ -88,9 +88,13 @@ TEST(ValidateParallel, NamesTheTensorAxisThatDividesEverything) {
             refusal("model.kv_heads", 4, 2, "2"));
   EXPECT_EQ(rejection("parallel: {tensor: 4}\nmodel: {width: 64, heads: 8, ffn: 102}"),
             refusal("model.ffn", 4, 102, "2"));
-  EXPECT_EQ(rejection("parallel: {tensor: 2}\nmodel: {vocab: 257}"), refusal("model.vocab", 2, 257, "1"));
   EXPECT_EQ(rejection("parallel: {tensor: 2}\nmodel: {context: 7}\ntrain: {micro_batch: 1}"),
             refusal("train.micro_batch * model.context", 2, 7, "1"));
+}
+
+TEST(ValidateParallel, TakesAnyVocabularyOnTheTensorAxis) {
+  EXPECT_EQ(rejection("parallel: {tensor: 2}\nmodel: {vocab: 257}"), "");
+  EXPECT_EQ(rejection("parallel: {tensor: 3}\nmodel: {vocab: 50257}\ntrain: {micro_batch: 3, batch: 6}"), "");
 }
 
 TEST(ValidateParallel, WantsABlockForEveryPartOfThePipeline) {

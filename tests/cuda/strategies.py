@@ -169,6 +169,10 @@ class TensorAxisAndMixes(StrategiesTest):
         self.check(LLAMA, "bf16", tensor=2)
         self.check(WIDE_GPT2, "bf16", tensor=2)
 
+    def test_a_vocabulary_that_does_not_divide(self):
+        self.check({**GPT2, "vocab": 257}, "fp32", tensor=2)
+        self.check({**LLAMA, "vocab": 262}, "bf16", tensor=4)
+
     def test_four_ranks(self):
         self.check(LLAMA, "fp32", strategy="fsdp", data=2, tensor=2)
         self.check({**WIDE_GPT2, "layers": 4}, "bf16", strategy="zero1", data=2, pipeline=2, schedule="1f1b")

@@ -1,5 +1,7 @@
 #include "tandem/compile/passes/tensor_axis.h"
 
+#include <algorithm>
+
 #include "tandem/base/box.h"
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/column_sections.h"
@@ -37,10 +39,11 @@ std::string print_boxes(const std::vector<Box>& boxes) {
   return text;
 }
 
-Shape local_shape(const Shape& logical, const std::vector<Box>& boxes) {
+Shape local_shape(const Shape& logical, const std::vector<Box>& boxes, int64_t padded) {
   std::vector<int64_t> dims = logical.dims();
   dims[0] = 0;
   for (const Box& box : boxes) dims[0] += box.rows();
+  dims[0] = std::max(dims[0], padded);
   if (dims.size() == 2) dims[1] = boxes.front().cols();
   return Shape(dims);
 }
@@ -117,8 +120,11 @@ class TensorAxisSplit {
       refusal_.refuse(id, "dims '{}' need an input in the residual stream", dims_of(weight));
     const auto it = asked_.find({id, 0});
     const Sections sections = it != asked_.end() ? it->second : Sections{old_.type(weight).shape[0]};
-    std::vector<Value> inputs = {Value{}, rows_of(weight, sections)};
-    if (node.inputs.size() > 2) inputs.push_back(rows_of(node.inputs[2], sections));
+    const auto own_rows = [&](Value param) {
+      return dims_of(weight) == "vocab,width" ? vocab_rows(param) : rows_of(param, sections);
+    };
+    std::vector<Value> inputs = {Value{}, own_rows(weight)};
+    if (node.inputs.size() > 2) inputs.push_back(own_rows(node.inputs[2]));
     inputs[0] = gathered(x, node.block);
     set({id, 0}, emit(Op::Matmul, inputs, node.attrs, node.block), {Spread::Columns, sections});
   }
@@ -141,11 +147,10 @@ class TensorAxisSplit {
   void embedding(int32_t id) {
     const Node& node = old_.node(id);
     const int64_t vocab = old_.type(node.inputs[1]).shape[0];
-    refusal_.check_divides(id, vocab, "rows (the vocabulary)");
-    std::vector<Value> inputs = {rewrite_.at(node.inputs[0]), rows_of(node.inputs[1], {vocab})};
+    std::vector<Value> inputs = {rewrite_.at(node.inputs[0]), vocab_rows(node.inputs[1])};
     if (node.inputs.size() > 2 && rank_ == 0) inputs.push_back(placed(node.inputs[2], {}));
     Attrs attrs = node.attrs;
-    attrs.set("first", part(vocab).begin);
+    set_ids(attrs, vocab);
     scatter({id, 0}, emit(Op::Embedding, inputs, attrs, node.block));
   }
 
@@ -197,7 +202,7 @@ class TensorAxisSplit {
     Value local = rewrite_.at(node.inputs[0]);
     if (in.spread == Spread::Columns) {
       std::vector<int64_t> dims = to.dims();
-      dims.back() /= size_;
+      dims.back() = rewrite_.graph().type(local).shape.last();
       local = emit(Op::Reshape, {local}, {{"shape", shape_attr(dims)}}, node.block);
     }
     set({id, 0}, local, in);
@@ -221,7 +226,9 @@ class TensorAxisSplit {
     if (layout(node.inputs[0]) != Layout{Spread::Columns, {vocab}})
       refusal_.refuse(id, "the loss needs logits from a linear of dims 'vocab,width'");
     const Value logits = rewrite_.at(node.inputs[0]), targets = rewrite_.at(node.inputs[1]);
-    const Value own = emit(Op::VocabParts, {logits, targets}, {{"first", part(vocab).begin}}, node.block);
+    Attrs attrs;
+    set_ids(attrs, vocab);
+    const Value own = emit(Op::VocabParts, {logits, targets}, attrs, node.block);
     const Value all = emit(Op::AllGather, {own}, axis_attrs(), node.block);
     set({id, 0}, emit(Op::VocabLoss, {all, targets}, {{"size", size_}}, node.block), {});
   }
@@ -245,6 +252,9 @@ class TensorAxisSplit {
     set(old_value, emit(Op::ReduceScatter, {rows}, attrs, block), {Spread::Rows, {}});
   }
 
+  struct Part {
+    int64_t begin, end;
+  };
   // Rows of a parameter: this rank's part of every section.
   Value rows_of(Value param, const Sections& sections) {
     const Shape& shape = old_.type(param).shape;
@@ -260,8 +270,34 @@ class TensorAxisSplit {
     return placed(param, boxes);
   }
 
-  // The local parameter: the whole of it where there are no boxes. All readers must want the same part.
-  Value placed(Value param, const std::vector<Box>& boxes) {
+  // The ids whose rows of a table are here: as many on every rank, or one more on the first ones.
+  Part ids(int64_t vocab) const {
+    const int64_t few = vocab / size_, more = vocab % size_;
+    const int64_t begin = rank_ * few + std::min(rank_, more);
+    return {begin, begin + few + (rank_ < more ? 1 : 0)};
+  }
+  // All ranks have as many rows, some of them padding where the vocabulary asks for it: products on GPUs are
+  // slow where a row of logits does not begin at a multiple of 16 bytes.
+  int64_t padded_ids(int64_t vocab) const {
+    constexpr int64_t kAlignment = 8;
+    const int64_t most = (vocab + size_ - 1) / size_;
+    return (most + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  void set_ids(Attrs& attrs, int64_t vocab) const {
+    const Part own = ids(vocab);
+    attrs.set("first", own.begin);
+    if (own.end - own.begin < padded_ids(vocab)) attrs.set("valid", own.end - own.begin);
+  }
+  Value vocab_rows(Value param) {
+    const Shape& shape = old_.type(param).shape;
+    if (shape[0] < size_) refusal_.refuse(param.node, "its {} rows are fewer than the ranks", shape[0]);
+    const Part own = ids(shape[0]);
+    return placed(param, {{own.begin, own.end, 0, shape.elems() / shape[0]}}, padded_ids(shape[0]));
+  }
+
+  // The local parameter: the whole of it where there are no boxes. All readers must want the same part. Rows
+  // up to `padded` follow those of the boxes: zeros, which nothing changes.
+  Value placed(Value param, const std::vector<Box>& boxes, int64_t padded = 0) {
     const Node& node = old_.node(param.node);
     if (node.op != Op::Param) refusal_.refuse(param.node, "{} in the place of a parameter", op_name(node.op));
     const std::string text = print_boxes(boxes);
@@ -276,7 +312,7 @@ class TensorAxisSplit {
     Node& local = rewrite_.graph().node(id);
     local.attrs.set("logical", shape_attr(node.outputs[0].shape));
     local.attrs.set("boxes", text);
-    local.outputs[0].shape = local_shape(node.outputs[0].shape, boxes);
+    local.outputs[0].shape = local_shape(node.outputs[0].shape, boxes, padded);
     return {id, 0};
   }
 
@@ -287,9 +323,6 @@ class TensorAxisSplit {
     return local;
   }
 
-  struct Part {
-    int64_t begin, end;
-  };
   Part part(int64_t total) const { return {rank_ * (total / size_), (rank_ + 1) * (total / size_)}; }
 
   Attrs axis_attrs() const { return {{"axis", std::string(axis_name(Axis::Tensor))}, {"size", size_}}; }

@@ -10,7 +10,9 @@
 //
 // Changes: shapes, head counts, the loss (vocab_parts, all_gather, vocab_loss). Parameters keep their names;
 //   one that is split gets `logical` (its whole shape) and `boxes` (what is here: "0:8,0:32;16:24,0:32" is
-//   rows 0..7 and 16..23 of the tensor's canonical form, base/box.h, stacked). A gain or bias that every
+//   rows 0..7 and 16..23 of the tensor's canonical form, base/box.h, stacked). Of the vocabulary every rank
+//   has as many rows, whether it divides or not: padding follows the last box where it must, and the ops that
+//   go by ids have `valid`. A gain or bias that every
 //   rank holds, and whose gradient is here made from some of the rows only, gets `tensor_sum=1`: its
 //   gradients must be summed over the axis. What is added to a partial sum (learned positions, the bias
 //   after a row-split linear) is on tensor rank 0 alone, so its gradient is whole there.

@@ -81,8 +81,8 @@ TEST(TensorAxis, SplitsLinearsVocabularyAndRows) {
   verify(graph, "tensor");
   EXPECT_EQ(print(graph), R"(%0 = input "tokens" : i32[1,4]
 %1 = input "targets" : i32[1,4]
-%2 = param "embed.weight" {boxes="3:6,0:2", dims="vocab,width", init="normal:0.02", logical="6,2"} : f32[3,2]
-%3 = embedding(%0, %2) {first=3} : f32[1,4,2]
+%2 = param "embed.weight" {boxes="3:6,0:2", dims="vocab,width", init="normal:0.02", logical="6,2"} : f32[8,2]
+%3 = embedding(%0, %2) {first=3, valid=3} : f32[1,4,2]
 %4 = reshape(%3) {shape="4,2"} : f32[4,2]
 %5 = reduce_scatter(%4) {accumulate=0, axis="tensor", size=2} : f32[2,2]
 %6 = param "blocks.0.norm.weight" {init="ones", tensor_sum=1} block 0 : f32[2]
@@ -100,13 +100,39 @@ TEST(TensorAxis, SplitsLinearsVocabularyAndRows) {
 %19 = add(%5, %18) block 0 : f32[2,2]
 %20 = all_gather(%19) {axis="tensor", size=2} : f32[4,2]
 %21 = reshape(%20) {shape="1,4,2"} : f32[1,4,2]
-%22 = matmul(%21, %2) {trans_a=0, trans_b=1} : f32[1,4,3]
-%23 = vocab_parts(%22, %1) {first=3} : f32[4,4]
+%22 = matmul(%21, %2) {trans_a=0, trans_b=1} : f32[1,4,8]
+%23 = vocab_parts(%22, %1) {first=3, valid=3} : f32[4,4]
 %24 = all_gather(%23) {axis="tensor", size=2} : f32[8,4]
 %25 = vocab_loss(%24, %1) {size=2} : f64[2]
 output "logits" %22
 output "stats" %25
 )");
+}
+
+// Every id lies on one rank, and all ranks have as many rows.
+TEST(TensorAxis, PadsAVocabularyThatDoesNotDivide) {
+  ModelConfig config = tiny(Family::Gpt2);
+  config.heads = config.kv_heads = 4;
+  config.vocab = 50257;
+  int64_t next = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const Graph graph = shard_tensor(build_model(config, 1), place(4, rank));
+    verify(graph, "tensor");
+    const int64_t valid = rank == 0 ? 12565 : 12564;
+    EXPECT_EQ(attr(graph, "embed.weight", "boxes"), fmt::format("{}:{},0:8", next, next + valid));
+    EXPECT_EQ(graph.type(graph.find("embed.weight")).shape, Shape({12568, 8}));
+    for (const Node& node : graph.nodes()) {
+      if (node.op != Op::Embedding && node.op != Op::VocabParts) continue;
+      EXPECT_EQ(node.attrs.integer("first"), next);
+      EXPECT_EQ(node.attrs.integer("valid"), valid);
+    }
+    next += valid;
+  }
+  EXPECT_EQ(next, config.vocab);
+  config.vocab = 3;
+  EXPECT_EQ(refusal(build_model(config, 1), 4),
+            "embed.weight: cannot be split over parallel.tensor = 4: its 3 rows are fewer than the ranks; "
+            "parallel.tensor: 1 works");
 }
 
 TEST(TensorAxis, GivesWhatIsAddedToPartialSumsToTheFirstRankAlone) {
@@ -159,8 +185,9 @@ TEST(TensorAxis, MeetsItsGradientInTheOtherCollective) {
   EXPECT_EQ(count(graph, Op::ReduceScatter, Phase::Backward), 2) << "of the two gathers of rows";
   EXPECT_EQ(count(graph, Op::AllGather, Phase::Backward), 2) << "of the embedding and of the linear back";
   const std::string text = print(graph);
-  EXPECT_NE(text.find("vocab_loss_grad(%22, %1, %24, %25) {first=3, size=2}"), std::string::npos) << text;
-  EXPECT_NE(text.find("{first=3} backward"), std::string::npos) << text;
+  EXPECT_NE(text.find("vocab_loss_grad(%22, %1, %24, %25) {first=3, size=2, valid=3}"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("{first=3, valid=3} backward"), std::string::npos) << text;
   EXPECT_EQ(count(graph, Op::VocabLoss, Phase::Forward), 0);
 }
 
@@ -224,10 +251,7 @@ TEST(TensorAxis, RefusesSizesThatDoNotDivideByName) {
       refusal(build_model(tiny(Family::Llama), 2), 4),
       "blocks.0.qkv.weight: 2 key and value heads do not divide over parallel.tensor = 4; use a multiple "
       "of 4, or a parallel.tensor that divides 2");
-  ModelConfig config = tiny(Family::Gpt2);
-  config.vocab = 15;
-  EXPECT_TRUE(refusal(build_model(config, 2), 2).starts_with("embed.weight: 15 rows (the vocabulary)"));
-  config = tiny(Family::Llama);
+  ModelConfig config = tiny(Family::Llama);
   config.ffn = 13;
   EXPECT_TRUE(refusal(build_model(config, 2), 2).starts_with("blocks.0.gate_up.weight: 13 rows"));
   config = tiny(Family::Gpt2);

@@ -1,6 +1,6 @@
 // Rows of a table by ids i32[B,T]. {first}, 0 by default: the table holds the ids from there on (a shard of
-// the vocabulary); an id outside it reads zeros and gets no gradient. Each row's sum is made first, then
-// added to the accumulator.
+// the vocabulary), one a row, or {valid} of them, and padding behind; an id outside it reads zeros and gets
+// no gradient. Each row's sum is made first, then added to the accumulator.
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -40,7 +40,7 @@ std::vector<OpInfo> embedding_ops() {
        .kind = OpKind::Kernel,
        .inputs = {"ids", "table", optional("pos")},
        .outputs = {"y"},
-       .attrs = {optional(integer("first"))},
+       .attrs = {optional(integer("first")), optional(integer("valid"))},
        .infer = embedding_types,
        .cost = {.flops = nothing, .bytes = embedding_bytes, .sent = nothing},
        .remake = Remake::WithBlock,
@@ -52,7 +52,7 @@ std::vector<OpInfo> embedding_ops() {
        .kind = OpKind::Kernel,
        .inputs = {"acc", "ids", "dy"},
        .outputs = {in_place("acc")},
-       .attrs = {optional(integer("first")), optional(integer("fresh"))},
+       .attrs = {optional(integer("first")), optional(integer("valid")), optional(integer("fresh"))},
        .infer = like<0>,
        .cost = kMovesItsBytes,
        .remake = Remake::Never,

@@ -2,7 +2,8 @@
 // f64[2] = (sum of nll, correct). Backward begins with the gradient of a loss (compile/passes/differentiate).
 //
 // Where a vocabulary is split over ranks, each describes its columns, all parts are gathered (`size` of them,
-// rank by rank), and each goes on with its own columns. A part is f32 (largest logit, sum of exp(logit -
+// rank by rank), and each goes on with its own columns: all of them, or {valid} and padding behind, which
+// counts for nothing and whose gradient is zero. A part is f32 (largest logit, sum of exp(logit -
 // largest), the target's logit or -inf where it is not here, id of the largest).
 //
 // The logits of the linear forms are S(x w^T), then with {scale} S(scale logit), then with {softcap}
@@ -95,13 +96,14 @@ std::vector<OpInfo> loss_ops() {
           },
           multiplies(linear_flops<3>), Split::Never),
       loss_op(Op::VocabParts, "vocab_parts", "parts f32[N,4] of logits[N,V] that begin with id `first`",
-              {"logits", "targets"}, {"parts"}, {integer("first")}, vocab_parts_types, kMovesItsBytes,
-              Split::Never),
+              {"logits", "targets"}, {"parts"}, {integer("first"), optional(integer("valid"))},
+              vocab_parts_types, kMovesItsBytes, Split::Never),
       loss_op(Op::VocabLoss, "vocab_loss", "stats of parts[size*N,4]", {"parts", "targets"}, {"stats"},
               {integer("size")}, vocab_loss_types, kMovesItsBytes, Split::Never),
       loss_op(Op::VocabLossGrad, "vocab_loss_grad", "overwrites the logits with their gradient; stats",
               {"logits", "targets", "parts", "scale"}, {in_place("logits"), "stats"},
-              {integer("first"), integer("size")}, loss_grad_types, kMovesItsBytes, Split::Never),
+              {integer("first"), optional(integer("valid")), integer("size")}, loss_grad_types,
+              kMovesItsBytes, Split::Never),
       loss_op(Op::AddStats, "add_stats", "the first k of acc f64[n] += stats f64[k]", {"acc", "stats"},
               {in_place("acc")}, kNone, add_stats_types, kMovesItsBytes, Split::Never),
   };

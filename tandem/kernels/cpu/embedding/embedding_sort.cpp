@@ -21,7 +21,7 @@ IdRun run_at(std::span<const IdRow> sorted, int64_t begin, int64_t limit) {
 }  // namespace
 
 IdRange checked_range(const TensorArg& ids, const TensorArg& table, const Attrs& attrs) {
-  const IdRange range{attrs.integer_or("first", 0), table.type.shape[0]};
+  const IdRange range{attrs.integer_or("first", 0), attrs.integer_or("valid", table.type.shape[0])};
   const int32_t* id = ids.as<int32_t>();
   int32_t low = 0, high = 0;
   for (int64_t i = 0; i < ids.elems(); ++i) {

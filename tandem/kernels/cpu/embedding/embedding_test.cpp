@@ -35,6 +35,8 @@ TEST(Embedding, ReadsZerosForIdsOutsideItsShard) {
     const Attrs attrs{{"first", 11}};
     expect_matches_reference({Op::Embedding, {ids, table}, {y}, {-1}, attrs}, 0);
     expect_matches_reference({Op::Embedding, {ids, table, positions}, {y}, {-1}, attrs}, 0);
+    const Attrs padded{{"first", 11}, {"valid", 14}};
+    expect_matches_reference({Op::Embedding, {ids, table}, {y}, {-1}, padded}, 0);
   });
 }
 

@@ -22,6 +22,11 @@ VocabParts vocab_parts(const TensorArg& parts, const TensorArg& targets, const A
           .targets = targets.as<const int32_t>()};
 }
 
+VocabShard vocab_shard(const KernelArgs& args) {
+  const int64_t columns = args.in[0].type.shape.last();
+  return {.first = args.attrs.integer("first"), .size = args.attrs.integer_or("valid", columns)};
+}
+
 size_t partials_bytes(const TensorType& targets) {
   return static_cast<size_t>(num_vocab_loss_partials(targets.shape.elems())) * sizeof(LossSums);
 }
@@ -31,10 +36,11 @@ bool supports_parts(const CallSignature& call) {
 }
 void run_parts(const KernelArgs& args, Stream& stream) {
   const LogitRows rows = logit_rows(args);
-  const int64_t first = args.attrs.integer("first");
+  const VocabShard shard = vocab_shard(args);
   check_targets(rows.targets, rows.rows, kMaxVocabId);
-  TANDEM_CHECK(first >= 0 && first + rows.vocab <= kMaxVocabId, "columns {}, +{}", first, rows.vocab);
-  describe_vocab_rows(rows, first, args.out[0].as<VocabPart>(), stream.pool());
+  TANDEM_CHECK(shard.first >= 0 && shard.first + shard.size <= kMaxVocabId, "columns {}, +{}", shard.first,
+               shard.size);
+  describe_vocab_rows(rows, shard, args.out[0].as<VocabPart>(), stream.pool());
 }
 
 bool supports_loss(const CallSignature& call) {
@@ -57,7 +63,7 @@ void run_grad(const KernelArgs& args, Stream& stream) {
   check_targets(rows.targets, rows.rows, parts.size * rows.vocab);
   auto* partials = reinterpret_cast<LossSums*>(args.workspace.data());
   store_loss(vocab_loss(parts, partials, stream.pool()), args.out[1]);
-  vocab_loss_grad(rows, args.attrs.integer("first"), parts, args.in[3].as<float>()[0], stream.pool());
+  vocab_loss_grad(rows, vocab_shard(args), parts, args.in[3].as<float>()[0], stream.pool());
 }
 
 }  // namespace

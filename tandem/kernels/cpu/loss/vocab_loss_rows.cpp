@@ -35,36 +35,36 @@ size_t first_equal(const S* src, size_t n, float value) {
 }
 
 template <typename S>
-cpu::VocabPart describe_row(const S* row, int64_t vocab, int64_t first, int32_t target) {
+cpu::VocabPart describe_row(const S* row, cpu::VocabShard shard, int32_t target) {
   const float nowhere = -std::numeric_limits<float>::infinity();
-  if (target < 0) return {nowhere, 0, nowhere, static_cast<float>(first)};
-  const auto n = static_cast<size_t>(vocab);
+  if (target < 0) return {nowhere, 0, nowhere, static_cast<float>(shard.first)};
+  const auto n = static_cast<size_t>(shard.size);
   const RowMass mass = row_mass(row, n);
   const size_t at =
       mass.block + first_equal(row + mass.block, std::min(kLogitBlock, n - mass.block), mass.largest);
-  const int64_t column = target - first;
   return {.largest = mass.largest,
           .sum = static_cast<float>(mass.sum),
-          .target = column >= 0 && column < vocab ? scalar_float(row[column]) : nowhere,
-          .id = static_cast<float>(first + static_cast<int64_t>(at))};
+          .target = shard.contains(target) ? scalar_float(row[target - shard.first]) : nowhere,
+          .id = static_cast<float>(shard.first + static_cast<int64_t>(at))};
 }
 
-void describe_rows(const cpu::LogitRows& in, int64_t first, int64_t begin, int64_t end,
+void describe_rows(const cpu::LogitRows& in, cpu::VocabShard shard, int64_t begin, int64_t end,
                    cpu::VocabPart* parts) {
   cpu::with_storage(in.dtype, [&]<typename S>(S) {
     const S* logits = static_cast<const S*>(in.logits);
     for (int64_t r = begin; r < end; ++r)
-      parts[r] = describe_row(logits + r * in.vocab, in.vocab, first, in.targets[r]);
+      parts[r] = describe_row(logits + r * in.vocab, shard, in.targets[r]);
   });
 }
 
-// Row r: logits become exp(logit - shift) * factor, and the one of `column`, if it is here, `at_target`.
-void grad_row(const cpu::LogitRows& in, int64_t r, float shift, float factor, int64_t column,
+// Row r: logits become exp(logit - shift) * factor, and the target's, if it is here, `at_target`.
+void grad_row(const cpu::LogitRows& in, int64_t r, cpu::VocabShard shard, float shift, float factor,
               float at_target) {
   cpu::with_storage(in.dtype, [&]<typename S>(S) {
     S* row = static_cast<S*>(in.logits) + r * in.vocab;
-    exp_row(row, static_cast<size_t>(in.vocab), shift, factor);
-    if (column >= 0 && column < in.vocab) store_scalar(at_target, row + column);
+    exp_row(row, static_cast<size_t>(shard.size), shift, factor);
+    std::memset(row + shard.size, 0, static_cast<size_t>(in.vocab - shard.size) * sizeof(S));
+    if (shard.contains(in.targets[r])) store_scalar(at_target, row + (in.targets[r] - shard.first));
   });
 }
 
@@ -112,9 +112,9 @@ VocabRow join_parts(const VocabParts& in, int64_t row) {
 
 }  // namespace
 
-void describe_vocab_rows(const LogitRows& in, int64_t first, VocabPart* parts, ThreadPool& pool) {
+void describe_vocab_rows(const LogitRows& in, VocabShard shard, VocabPart* parts, ThreadPool& pool) {
   for_row_groups(pool, in.rows, in.vocab, [&](int64_t begin, int64_t end, int) {
-    HWY_DYNAMIC_DISPATCH(describe_rows)(in, first, begin, end, parts);
+    HWY_DYNAMIC_DISPATCH(describe_rows)(in, shard, begin, end, parts);
   });
 }
 
@@ -139,7 +139,7 @@ LossSums vocab_loss(const VocabParts& in, LossSums* partials, ThreadPool& pool) 
   return total;
 }
 
-void vocab_loss_grad(const LogitRows& logits, int64_t first, const VocabParts& in, float scale,
+void vocab_loss_grad(const LogitRows& logits, VocabShard shard, const VocabParts& in, float scale,
                      ThreadPool& pool) {
   for_row_groups(pool, logits.rows, logits.vocab, [&](int64_t begin, int64_t end, int) {
     const size_t bytes = static_cast<size_t>(logits.vocab * dtype_bytes(logits.dtype));
@@ -152,8 +152,7 @@ void vocab_loss_grad(const LogitRows& logits, int64_t first, const VocabParts& i
       // Near a sure prediction the difference p - 1 would cancel in fp32.
       const double at_target = (std::exp(all.margin) / all.sum - 1) * scale;
       HWY_DYNAMIC_DISPATCH(grad_row)
-      (logits, r, all.largest, static_cast<float>(scale / all.sum), in.targets[r] - first,
-       static_cast<float>(at_target));
+      (logits, r, shard, all.largest, static_cast<float>(scale / all.sum), static_cast<float>(at_target));
     }
   });
 }

@@ -24,15 +24,21 @@ struct VocabParts {
   const int32_t* targets;  // -1 = ignored
 };
 
-// The columns `in` of a vocabulary, the first of which has the id `first`.
-void describe_vocab_rows(const LogitRows& in, int64_t first, VocabPart* parts, ThreadPool& pool);
+// The ids of a rank's columns; columns behind them are padding.
+struct VocabShard {
+  int64_t first;
+  int64_t size;
+  bool contains(int64_t id) const { return id >= first && id < first + size; }
+};
+
+void describe_vocab_rows(const LogitRows& in, VocabShard shard, VocabPart* parts, ThreadPool& pool);
 
 // The same bits on every rank: it depends on nothing but the parts.
 int64_t num_vocab_loss_partials(int64_t rows);  // scratch
 LossSums vocab_loss(const VocabParts& in, LossSums* partials, ThreadPool& pool);
 
-// Overwrites the logits with (softmax - onehot) * scale, and rows that are ignored with zeros.
-void vocab_loss_grad(const LogitRows& logits, int64_t first, const VocabParts& in, float scale,
+// Overwrites the logits with (softmax - onehot) * scale; padding, and rows that are ignored, with zeros.
+void vocab_loss_grad(const LogitRows& logits, VocabShard shard, const VocabParts& in, float scale,
                      ThreadPool& pool);
 
 }  // namespace tandem::cpu

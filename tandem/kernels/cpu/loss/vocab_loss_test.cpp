@@ -1,6 +1,7 @@
 // Every test runs the three ops as ranks would: each on its columns, with all parts between them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tandem/base/rng.h"
@@ -45,21 +46,38 @@ Loss whole_loss(const Problem& p, Kernels kernels) {
   return {run.result(0), run.result(1)};
 }
 
-// Columns of rank `rank`.
-std::vector<double> shard(const Problem& p, int64_t size, int64_t rank) {
-  const int64_t width = p.vocab / size;
+// Columns of rank `rank`: its ids, and padding where the vocabulary does not divide.
+struct Shard {
+  int64_t first, valid, width;
+};
+Shard shard_of(const Problem& p, int64_t size, int64_t rank) {
+  const int64_t few = p.vocab / size, more = p.vocab % size;
+  return {.first = rank * few + std::min(rank, more),
+          .valid = few + (rank < more ? 1 : 0),
+          .width = more == 0 ? few : (few / 8 + 1) * 8};
+}
+
+// Logits behind the valid ones are larger than any: they would be seen in every result.
+std::vector<double> columns_of(const Problem& p, const Shard& shard) {
   std::vector<double> columns;
   for (int64_t row = 0; row < p.rows; ++row) {
-    const auto begin = p.logits.begin() + row * p.vocab + rank * width;
-    columns.insert(columns.end(), begin, begin + width);
+    const auto begin = p.logits.begin() + row * p.vocab + shard.first;
+    columns.insert(columns.end(), begin, begin + shard.valid);
+    columns.insert(columns.end(), static_cast<size_t>(shard.width - shard.valid), 9.0);
   }
   return columns;
 }
 
+Attrs attrs_of(const Shard& shard) {
+  Attrs attrs{{"first", shard.first}};
+  if (shard.valid < shard.width) attrs.set("valid", shard.valid);
+  return attrs;
+}
+
 KernelRun parts_run(const Problem& p, int64_t size, int64_t rank) {
-  const int64_t width = p.vocab / size;
-  KernelRun run(Op::VocabParts, {{"first", rank * width}});
-  run.in(p.dtype, {p.rows, width}, shard(p, size, rank)).in(DType::I32, {p.rows}, p.targets);
+  const Shard shard = shard_of(p, size, rank);
+  KernelRun run(Op::VocabParts, attrs_of(shard));
+  run.in(p.dtype, {p.rows, shard.width}, columns_of(p, shard)).in(DType::I32, {p.rows}, p.targets);
   run.out(DType::F32, {p.rows, 4});
   return run;
 }
@@ -81,9 +99,11 @@ KernelRun loss_run(const Problem& p, int64_t size, const std::vector<double>& pa
 }
 
 KernelRun grad_run(const Problem& p, int64_t size, int64_t rank, const std::vector<double>& parts) {
-  const int64_t width = p.vocab / size;
-  KernelRun run(Op::VocabLossGrad, {{"first", rank * width}, {"size", size}});
-  run.in(p.dtype, {p.rows, width}, shard(p, size, rank)).in(DType::I32, {p.rows}, p.targets);
+  const Shard shard = shard_of(p, size, rank);
+  Attrs attrs = attrs_of(shard);
+  attrs.set("size", size);
+  KernelRun run(Op::VocabLossGrad, attrs);
+  run.in(p.dtype, {p.rows, shard.width}, columns_of(p, shard)).in(DType::I32, {p.rows}, p.targets);
   run.in(DType::F32, {size * p.rows, 4}, parts).in(DType::F32, {1}, {0.5}).in_place_out().out({2});
   return run;
 }
@@ -93,23 +113,24 @@ Loss split_loss(const Problem& p, int64_t size, Kernels kernels) {
   const std::vector<double> parts = all_parts(p, size, kernels);
   KernelRun loss = loss_run(p, size, parts);
   Loss joined{std::vector<double>(p.logits.size()), run_with(loss, kernels, Op::VocabLoss).result(0)};
-  const int64_t width = p.vocab / size;
   for (int64_t rank = 0; rank < size; ++rank) {
+    const Shard shard = shard_of(p, size, rank);
     KernelRun run = grad_run(p, size, rank, parts);
     const auto gradient = run_with(run, kernels, Op::VocabLossGrad).result(0);
     if (std::isfinite(joined.stats[0])) {
       EXPECT_EQ(run.result(1), joined.stats) << "rank " << rank;
     }
     for (int64_t row = 0; row < p.rows; ++row) {
-      std::copy_n(gradient.begin() + row * width, width,
-                  joined.gradient.begin() + row * p.vocab + rank * width);
+      const auto own = gradient.begin() + row * shard.width;
+      std::copy_n(own, shard.valid, joined.gradient.begin() + row * p.vocab + shard.first);
+      EXPECT_TRUE(std::all_of(own + shard.valid, own + shard.width, [](double x) { return x == 0; }));
     }
   }
   return joined;
 }
 
-const std::vector<std::pair<int64_t, int64_t>> kShapes = {{1, 12},  {7, 24},   {300, 60},
-                                                          {5, 204}, {3, 8400}, {2, 50256}};
+const std::vector<std::pair<int64_t, int64_t>> kShapes = {{1, 12},   {7, 24},    {300, 60}, {5, 204},
+                                                          {3, 8400}, {2, 50257}, {4, 5},    {9, 131}};
 
 class VocabLoss : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Storage, VocabLoss, testing::Values(DType::F32, DType::BF16, DType::F16),

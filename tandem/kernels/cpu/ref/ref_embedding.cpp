@@ -6,7 +6,8 @@ namespace {
 
 // The table's row of id i, or -1 where the table is a shard of the vocabulary that does not hold it.
 int64_t table_row(const TensorArg& ids, int64_t i, const TensorArg& table, const Attrs& attrs) {
-  const int64_t id = index(ids, i), rows = table.type.shape[0], row = id - attrs.integer_or("first", 0);
+  const int64_t id = index(ids, i), row = id - attrs.integer_or("first", 0);
+  const int64_t rows = attrs.integer_or("valid", table.type.shape[0]);
   TANDEM_CHECK(id >= 0 && (attrs.has("first") || id < rows), "token id {} with a vocabulary of {}", id, rows);
   return row >= 0 && row < rows ? row : -1;
 }

@@ -10,10 +10,11 @@ constexpr double kNowhere = -std::numeric_limits<double>::infinity();
 
 void run_vocab_parts(const KernelArgs& args, Stream&) {
   const TensorArg &logits = args.in[0], &targets = args.in[1], &parts = args.out[0];
-  const int64_t vocab = logits.type.shape.last(), first = args.attrs.integer("first");
+  const int64_t columns = logits.type.shape.last(), first = args.attrs.integer("first");
+  const int64_t vocab = args.attrs.integer_or("valid", columns);
   for (int64_t n = 0; n < targets.elems(); ++n) {
     const int64_t target = index(targets, n);
-    const auto logit = [&](int64_t v) { return get(logits, n * vocab + v); };
+    const auto logit = [&](int64_t v) { return get(logits, n * columns + v); };
     int64_t largest = 0;
     double sum = 0, at_target = kNowhere;
     for (int64_t v = 0; v < vocab && target >= 0; ++v) {
@@ -69,17 +70,17 @@ void run_vocab_loss(const KernelArgs& args, Stream&) {
 
 void run_vocab_loss_grad(const KernelArgs& args, Stream&) {
   const TensorArg &logits = args.in[0], &targets = args.in[1], &parts = args.in[2];
-  const int64_t vocab = logits.type.shape.last(), first = args.attrs.integer("first");
-  const int64_t size = args.attrs.integer("size");
+  const int64_t columns = logits.type.shape.last(), first = args.attrs.integer("first");
+  const int64_t vocab = args.attrs.integer_or("valid", columns), size = args.attrs.integer("size");
   const double scale = get(args.in[3], 0);
   store_loss(parts, targets, size, args.out[1]);
   for (int64_t n = 0; n < targets.elems(); ++n) {
     const int64_t target = index(targets, n);
     const VocabRow row = join_parts(parts, size, targets.elems(), n);
-    for (int64_t v = 0; v < vocab; ++v) {
-      const double softmax = std::exp(get(logits, n * vocab + v) - row.largest) / row.sum;
+    for (int64_t v = 0; v < columns; ++v) {
+      const double softmax = std::exp(get(logits, n * columns + v) - row.largest) / row.sum;
       const double gradient = softmax - (first + v == target ? 1 : 0);
-      set(args.out[0], n * vocab + v, target < 0 ? 0 : gradient * scale);
+      set(args.out[0], n * columns + v, target < 0 || v >= vocab ? 0 : gradient * scale);
     }
   }
 }

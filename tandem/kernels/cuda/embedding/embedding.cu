@@ -70,7 +70,7 @@ void launch_look_up(const LookUp<T>& call, cudaStream_t queue) {
   look_up<T, kSize><<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, queue>>>(call);
 }
 
-// ids, table [, positions] {first} -> y
+// ids, table [, positions] {first, valid} -> y
 void run_embedding(const KernelArgs& args, Stream& stream) {
   const TensorArg &ids = args.in[0], &table = args.in[1], &y = args.out[0];
   for_storage(y.type.dtype, [&]<typename T>(T*) {
@@ -83,7 +83,7 @@ void run_embedding(const KernelArgs& args, Stream& stream) {
                          .time = static_cast<int>(ids.type.shape.last()),
                          .width = static_cast<int>(table.type.shape.last()),
                          .first = args.attrs.integer_or("first", 0),
-                         .table_rows = table.type.shape.rows()};
+                         .table_rows = args.attrs.integer_or("valid", table.type.shape.rows())};
     constexpr size_t kBytes = sizeof(Group<T, kSize>);
     if (call.width % kSize == 0 && is_aligned(call.table, kBytes) && is_aligned(call.positions, kBytes) &&
         is_aligned(call.y, kBytes)) {

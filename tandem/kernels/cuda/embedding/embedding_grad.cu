@@ -127,13 +127,13 @@ void launch_sums(const SortedRows& sorted, const Piece* pieces, const T* dy, int
 size_t aligned_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 size_t pieces_bytes(int64_t num_ids) { return aligned_bytes(static_cast<size_t>(num_ids) * sizeof(Piece)); }
 
-// acc, ids, dy {first} -> acc!
+// acc, ids, dy {first, valid} -> acc!
 void run_embedding_grad(const KernelArgs& args, Stream& stream) {
   const TensorArg &ids = args.in[1], &dy = args.in[2], &acc = args.out[0];
   const cudaStream_t queue = queue_of(stream);
   const int count = static_cast<int>(ids.elems()), width = static_cast<int>(acc.type.shape.last());
   const TokenIds tokens{ids.as<int32_t>(), count, args.attrs.integer_or("first", 0),
-                        static_cast<int>(acc.type.shape.rows())};
+                        static_cast<int>(args.attrs.integer_or("valid", acc.type.shape.rows()))};
   const bool fresh = args.attrs.integer_or("fresh", 0) != 0;
   if (fresh)
     check(cudaMemsetAsync(acc.data, 0, static_cast<size_t>(acc.type.bytes()), queue), "embedding_grad");

@@ -34,6 +34,15 @@ struct JoinedRow {
   float id = 0;       // of the first of the largest
 };
 
+// Padding reads as -inf: it adds nothing to a row's sum, and its gradient is zero. So the kernels below take
+// whole rows.
+template <typename T>
+__global__ void hide_padding_kernel(T* logits, int64_t rows, int columns, int valid) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int padding = columns - valid;
+  if (i < rows * padding) logits[i / padding * columns + valid + i % padding] = from_float<T>(-INFINITY);
+}
+
 template <typename T, int kSize>
 __global__ void __launch_bounds__(kLogitThreads, 2)
     vocab_parts_kernel(const T* logits, const int32_t* targets, int vocab, int first, VocabPart* parts) {
@@ -118,11 +127,25 @@ int first_column(const KernelArgs& args) {
   return static_cast<int>(first);
 }
 
+void hide_padding(const KernelArgs& args, cudaStream_t queue) {
+  constexpr int kThreads = 256;
+  const TensorArg& logits = args.in[0];
+  const int64_t rows = logits.type.shape.rows(), columns = logits.type.shape.last();
+  const int64_t valid = args.attrs.integer_or("valid", columns), hidden = rows * (columns - valid);
+  if (hidden == 0) return;
+  for_storage(logits.type.dtype, [&]<typename T>(T*) {
+    hide_padding_kernel<<<static_cast<unsigned>((hidden + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
+        logits.as<T>(), rows, static_cast<int>(columns), static_cast<int>(valid));
+  });
+  check_launch("hide_padding");
+}
+
 void run_parts(const KernelArgs& args, Stream& stream) {
   const TensorArg& logits = args.in[0];
   const auto rows = static_cast<unsigned>(logits.type.shape.rows());
   const int64_t vocab = logits.type.shape.last();
   if (rows == 0) return;
+  hide_padding(args, queue_of(stream));
   for_logits(logits.type.dtype, logits.data, vocab,
              [&]<typename T, int kSize>(T*, std::integral_constant<int, kSize>) {
                vocab_parts_kernel<T, kSize><<<rows, kLogitThreads, 0, queue_of(stream)>>>(
@@ -174,6 +197,7 @@ void run_grad(const KernelArgs& args, Stream& stream) {
   join(args.in[2], targets, args, args.in[3].as<const float>(), grads, args.out[1].as<double>(),
        queue_of(stream));
   if (rows == 0) return;
+  hide_padding(args, queue_of(stream));
   for_logits(logits.type.dtype, logits.data, vocab,
              [&]<typename T, int kSize>(T*, std::integral_constant<int, kSize>) {
                vocab_loss_grad_kernel<T, kSize><<<rows, kLogitThreads, 0, queue_of(stream)>>>(

@@ -21,31 +21,39 @@ HostTensor scale_of(double value) {
   return scale;
 }
 
-// A loss over `size` ranks, of which each has `width` columns.
+// A loss over `size` ranks, of which each has `width` columns: its ids, and padding where the vocabulary does
+// not divide.
 struct Problem {
   HostTensor logits, targets;
   int64_t size;
 
   int64_t rows() const { return logits.type.shape.rows(); }
-  int64_t width() const { return logits.type.shape.last() / size; }
+  int64_t vocab() const { return logits.type.shape.last(); }
+  int64_t width() const { return vocab() % size == 0 ? vocab() / size : (vocab() / size / 8 + 1) * 8; }
+  int64_t first(int64_t rank) const { return rank * (vocab() / size) + std::min(rank, vocab() % size); }
+  int64_t valid(int64_t rank) const { return first(rank + 1) - first(rank); }
+  Attrs attrs(int64_t rank) const {
+    Attrs attrs{{"first", first(rank)}};
+    if (valid(rank) < width()) attrs.set("valid", valid(rank));
+    return attrs;
+  }
 };
 
+// Logits behind the valid ones are larger than any: they would be seen in every result.
 HostTensor columns_of(const Problem& p, int64_t rank) {
   HostTensor columns(p.logits.type.dtype, {p.rows(), p.width()});
-  const auto bytes = static_cast<size_t>(p.width() * dtype_bytes(columns.type.dtype));
-  for (size_t row = 0; row < static_cast<size_t>(p.rows()); ++row) {
-    const size_t from = (row * static_cast<size_t>(p.size) + static_cast<size_t>(rank)) * bytes;
-    std::memcpy(columns.bytes.data() + row * bytes, p.logits.bytes.data() + from, bytes);
+  for (int64_t row = 0; row < p.rows(); ++row) {
+    for (int64_t i = 0; i < p.width(); ++i) {
+      const double logit = i < p.valid(rank) ? p.logits.at(row * p.vocab() + p.first(rank) + i) : 9;
+      cpu::ref::set(columns.arg(), row * p.width() + i, logit);
+    }
   }
   return columns;
 }
 
 Call parts_call(const Problem& p, int64_t rank) {
-  return {Op::VocabParts,
-          {columns_of(p, rank), p.targets},
-          {{DType::F32, {p.rows(), 4}}},
-          {-1},
-          {{"first", rank * p.width()}}};
+  return {
+      Op::VocabParts, {columns_of(p, rank), p.targets}, {{DType::F32, {p.rows(), 4}}}, {-1}, p.attrs(rank)};
 }
 
 HostTensor all_parts(const Problem& p) {
@@ -64,15 +72,17 @@ Call loss_call(const Problem& p, const HostTensor& parts) {
 
 Call grad_call(const Problem& p, const HostTensor& parts, int64_t rank) {
   const HostTensor columns = columns_of(p, rank);
+  Attrs attrs = p.attrs(rank);
+  attrs.set("size", p.size);
   return {Op::VocabLossGrad,
           {columns, p.targets, parts, scale_of(0.5)},
           {columns.type, {DType::F64, {2}}},
           {0, -1},
-          {{"first", rank * p.width()}, {"size", p.size}}};
+          attrs};
 }
 
-constexpr std::pair<int64_t, int64_t> kShapes[] = {{1, 12},   {7, 24},    {300, 60},  {5, 204},
-                                                   {3, 8400}, {2, 50256}, {2, 50304}, {1, 144000}};
+constexpr std::pair<int64_t, int64_t> kShapes[] = {{1, 12},    {7, 24},    {300, 60},   {5, 204},   {3, 8400},
+                                                   {2, 50256}, {2, 50304}, {1, 144000}, {2, 50257}, {9, 131}};
 
 template <typename Fn>
 void for_problems(const Fn& fn) {
