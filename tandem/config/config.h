@@ -29,7 +29,7 @@ enum class GeluOutput { Kept, Again };
 enum class GradientSync { Pass, Step };
 enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
 enum class Precision { Fp32, Bf16, Fp16, Fp8 };
-enum class RecomputeKind { None, Full, Every, Selective, Auto };
+enum class RecomputeKind { None, Full, Every, Selective, AllButAttention, Auto };
 enum class OffloadKind { Params, Optimizer };
 
 struct Recompute {

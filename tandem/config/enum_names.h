@@ -25,7 +25,8 @@ inline constexpr std::string_view kPartialSumsNames[] = {"fp32", "stored"};
 inline constexpr std::string_view kGeluOutputNames[] = {"kept", "again"};
 inline constexpr std::string_view kPipelineScheduleNames[] = {"gpipe", "1f1b", "interleaved"};
 inline constexpr std::string_view kPrecisionNames[] = {"fp32", "bf16", "fp16", "fp8"};
-inline constexpr std::string_view kRecomputeNames[] = {"none", "full", "every", "selective", "auto"};
+inline constexpr std::string_view kRecomputeNames[] = {
+    "none", "full", "every", "selective", "all_but_attention", "auto"};
 inline constexpr std::string_view kOffloadNames[] = {"params", "optimizer"};
 
 using Names = std::span<const std::string_view>;

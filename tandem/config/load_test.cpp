@@ -147,10 +147,10 @@ TEST(LoadConfig, ListsTheAllowedNamesAndTheNearest) {
   EXPECT_EQ(rejection("memory: {offload: [param]}"),
             "run.yaml:1: memory.offload: expected one of params, optimizer, found 'param'; did you mean "
             "params?");
-  EXPECT_EQ(
-      rejection("memory: {recompute: every:0}"),
-      "run.yaml:1: memory.recompute: expected none, full, every:K (K at least 1), selective or auto, found "
-      "'every:0'");
+  EXPECT_EQ(rejection("memory: {recompute: every:0}"),
+            "run.yaml:1: memory.recompute: expected none, full, every:K (K at least 1), selective, "
+            "all_but_attention or auto, found "
+            "'every:0'");
 }
 
 TEST(LoadConfig, RefusesAKeyGivenTwice) {

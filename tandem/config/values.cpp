@@ -179,7 +179,7 @@ std::string expects(const Limits& limits, const std::vector<int64_t>&) {
   return fmt::format("a list of whole numbers{}, such as [2, 2, 2]", range_text(limits));
 }
 std::string expects(const Limits&, const Recompute&) {
-  return "none, full, every:K (K at least 1), selective or auto";
+  return "none, full, every:K (K at least 1), selective, all_but_attention or auto";
 }
 std::string expects(const Limits&, const DataSources&) {
   return "a set, or a list such as [{path: a, weight: 2}, {path: b, weight: 1}]";

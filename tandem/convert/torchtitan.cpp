@@ -213,7 +213,7 @@ void read_recompute(const Source& source, Draft& draft) {
     draft.set("memory.recompute", "auto");
   } else if (mode != "selective") {
     draft.lost("activation_checkpoint.mode", mode,
-               "memory.recompute is none, full, every:K, selective or auto");
+               "memory.recompute is none, full, every:K, selective, all_but_attention or auto");
   } else if (option == "op") {
     draft.set("memory.recompute", "selective");
   } else {

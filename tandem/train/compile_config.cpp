@@ -110,7 +110,7 @@ Recompute resolve_auto(const Config& config, const CompileOptions& options, cons
       memory_limit(config, options) - (options.parallel.at.shape.data > 1 ? kStagingDiffers : 0);
   Recompute smallest;
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const Recompute& choice : recompute_candidates(num_blocks(forward))) {
+  for (const Recompute& choice : recompute_candidates(forward)) {
     int64_t need = 0;
     for (const MeshPosition& at : rank_kinds(options.parallel.at.shape)) {
       CompileOptions other = options;

@@ -54,7 +54,7 @@ class Search {
         while_compiling_(while_compiling),
         blocks_(std::max<int64_t>(1, num_blocks(model(config.model, 1)))),
         limit_(limit) {
-    for (const Recompute& choice : recompute_candidates(static_cast<int32_t>(blocks_))) {
+    for (const Recompute& choice : recompute_candidates(model(config.model, 1))) {
       if (choice != config.memory.recompute) recomputes_.push_back(choice);
     }
     for (int64_t size = config.train.micro_batch; size >= 1; --size) {

@@ -68,7 +68,7 @@ class EqualBitForBit(TandemTest):
         self.check(CASES, {"1": ["threads=1"], "4": ["threads=4"]})
 
     def test_recompute_none_full_every_2_and_selective(self):
-        self.check(CASES, {kind: [f"memory.recompute={kind}"] for kind in ("full", "every:2", "selective")})
+        self.check(CASES, {kind: [f"memory.recompute={kind}"] for kind in ("full", "every:2", "selective", "all_but_attention")})
 
     def test_recompute_auto_under_a_limit_that_forces_some(self):
         for name in ("gpt2-fp32", "gpt2-wide", "llama-bf16", "resnet-fp16"):

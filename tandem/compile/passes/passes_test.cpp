@@ -14,6 +14,7 @@
 #include "tandem/ir/builder.h"
 #include "tandem/ir/text.h"
 #include "tandem/ir/verify.h"
+#include "tandem/models/model.h"
 
 namespace tandem {
 namespace {
@@ -231,10 +232,29 @@ TEST(Recompute, NeverRunsBatchNormTwice) {
 }
 
 TEST(Recompute, CandidatesRunFromNoneToFull) {
-  const std::vector<Recompute> candidates = recompute_candidates(3);
-  std::vector<std::string> names;
-  for (const Recompute& choice : candidates) names.push_back(recompute_name(choice));
-  EXPECT_EQ(names, (std::vector<std::string>{"none", "selective", "every:3", "every:2", "full"}));
+  const auto names = [](int64_t context) {
+    ModelConfig config;
+    config.layers = 3;
+    config.context = context;
+    std::vector<std::string> list;
+    for (const Recompute& choice : recompute_candidates(build_model(config, 1)))
+      list.push_back(recompute_name(choice));
+    return list;
+  };
+  EXPECT_EQ(names(256), (std::vector<std::string>{"none", "selective", "every:3", "every:2",
+                                                  "all_but_attention", "full"}));
+  EXPECT_EQ(names(16384), (std::vector<std::string>{"none", "selective", "all_but_attention", "full"}))
+      << "attention is four fifths of the work";
+}
+
+TEST(Recompute, AllButAttentionKeepsWhatAttentionGave) {
+  const Graph graph = differentiate(build_model({}, 1));
+  const Graph again = recompute(graph, {RecomputeKind::AllButAttention, 0});
+  verify(again, "recompute");
+  EXPECT_EQ(count(again, Op::Attention, Phase::Recompute), 0);
+  const Graph full = recompute(graph, {RecomputeKind::Full, 0});
+  EXPECT_GT(count(full, Op::Attention, Phase::Recompute), 0);
+  EXPECT_EQ(count(again, Op::LayerNorm, Phase::Recompute), count(full, Op::LayerNorm, Phase::Recompute));
 }
 
 TEST(Fuse, JoinsWhatAFusedKernelExistsFor) {

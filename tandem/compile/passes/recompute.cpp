@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/cost.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/ir/infer.h"
 #include "tandem/ir/op_table.h"
 
 namespace tandem {
@@ -15,6 +17,7 @@ bool block_chosen(int32_t block, const Recompute& choice) {
   switch (choice.kind) {
     case RecomputeKind::None: return false;
     case RecomputeKind::Full:
+    case RecomputeKind::AllButAttention:
     case RecomputeKind::Selective: return true;
     case RecomputeKind::Every: return block % choice.every == 0;
     case RecomputeKind::Auto: break;
@@ -23,9 +26,10 @@ bool block_chosen(int32_t block, const Recompute& choice) {
   return false;
 }
 
-// Whether all of a block is made again.
-bool makes_again(int32_t block, const Recompute& choice) {
-  return choice.kind != RecomputeKind::Selective && block_chosen(block, choice);
+// Whether it is made again whatever that costs.
+bool makes_again(const Node& node, const Recompute& choice) {
+  if (choice.kind == RecomputeKind::AllButAttention && node.op == Op::Attention) return false;
+  return choice.kind != RecomputeKind::Selective && block_chosen(node.block, choice);
 }
 
 bool has_side_effect(const Graph& graph, const Node& node) {
@@ -34,6 +38,21 @@ bool has_side_effect(const Graph& graph, const Node& node) {
     if (input >= 0 && is_leaf(graph.node(node.inputs[static_cast<size_t>(input)].node).op)) return true;
   }
   return false;
+}
+
+// FLOPs of the blocks' forward.
+struct Work {
+  double all = 0, attention = 0;
+};
+Work work_of_blocks(const Graph& forward) {
+  Work work;
+  for (const Node& node : forward.nodes()) {
+    if (node.block == kNoBlock || is_leaf(node.op)) continue;
+    const auto flops = static_cast<double>(node_cost(node, input_types(forward, node)).flops);
+    work.all += flops;
+    if (node.op == Op::Attention) work.attention += flops;
+  }
+  return work;
 }
 
 }  // namespace
@@ -57,7 +76,7 @@ std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice, Gel
   const auto is_chosen = [&](int32_t id) {
     const Node& node = graph.node(id);
     if (node.op == Op::Gelu && gelu == GeluAgain::Always) return node.block != kNoBlock;
-    if (makes_again(node.block, choice)) return true;
+    if (makes_again(node, choice)) return true;
     const bool kept = node.op == Op::Gelu && gelu == GeluAgain::WithProduct;
     return block_chosen(node.block, choice) && op_info(node.op).remake == Remake::Cheap && !kept &&
            read_again({id, 0});
@@ -113,14 +132,18 @@ Graph recompute(const Graph& graph, const Recompute& choice, GeluAgain gelu) {
   return rewrite.finish();
 }
 
-std::vector<Recompute> recompute_candidates(int32_t blocks) {
+std::vector<Recompute> recompute_candidates(const Graph& forward) {
+  const int32_t blocks = num_blocks(forward);
+  const Work work = work_of_blocks(forward);
   std::vector<Recompute> candidates = {{RecomputeKind::None, 0}, {RecomputeKind::Selective, 0}};
   int32_t last = 0;  // every:K makes ceil(blocks / K) blocks again: one K for each such number will do
   for (int32_t k = blocks; k >= 2; --k) {
     const int32_t chosen = (blocks + k - 1) / k;
-    if (chosen != last) candidates.push_back({RecomputeKind::Every, k});
+    const bool dearer = work.all * chosen > (work.all - work.attention) * blocks;
+    if (chosen != last && !dearer) candidates.push_back({RecomputeKind::Every, k});
     last = chosen;
   }
+  candidates.push_back({RecomputeKind::AllButAttention, 0});
   candidates.push_back({RecomputeKind::Full, 0});
   return candidates;
 }

@@ -32,8 +32,10 @@ std::set<int32_t> dropped_nodes(const Graph& graph, const Recompute& choice,
 
 Graph recompute(const Graph& graph, const Recompute& choice, GeluAgain gelu = GeluAgain::AsChosen);
 
-// What `auto` tries, cheapest in extra arithmetic first: none, selective, every:K for falling K, full.
-std::vector<Recompute> recompute_candidates(int32_t blocks);
+// What `auto` tries, cheapest in extra arithmetic first: none, selective, every:K for falling K, all but
+// attention, full. Each needs less memory than the one before it: an every:K that makes more again than all
+// but attention is left out, which is many of them in long contexts.
+std::vector<Recompute> recompute_candidates(const Graph& forward);
 
 std::string recompute_name(const Recompute& choice);  // "every:2"
 
