@@ -11,19 +11,15 @@
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
 
 class FileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / fmt::format("tandem-file-{}", ::getpid());
+  const TemporaryDirectory temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 TEST_F(FileTest, WhatIsWrittenAtomicallyReadsBackAndLeavesNothingBeside) {

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "tandem/base/error.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem {
 namespace {
@@ -17,12 +18,7 @@ namespace fs = std::filesystem;
 
 class SecretTest : public testing::Test {
  protected:
-  SecretTest() {
-    std::string pattern = (fs::temp_directory_path() / "tandem-secret-XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-  }
   ~SecretTest() override {
-    fs::remove_all(directory_);
     for (const char* name : {kSecretVariable, kSecretFileVariable, kInsecureVariable}) unsetenv(name);
   }
   fs::path write(const std::string& text, mode_t mode = 0600) {
@@ -32,7 +28,8 @@ class SecretTest : public testing::Test {
     chmod(path.c_str(), mode);
     return path;
   }
-  fs::path directory_;
+  const TemporaryDirectory temporary_;
+  const fs::path& directory_ = temporary_.path();
 };
 
 std::string refusal(const std::function<void()>& action) {

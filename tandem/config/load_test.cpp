@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "tandem/base/file.h"
+#include "tandem/base/temporary_directory_test.h"
 #include "tandem/config/rejection_test.h"
 
 namespace tandem {
@@ -66,9 +66,8 @@ TEST(LoadConfig, AcceptsAnEmptyFileAndAnEmptySection) {
 }
 
 TEST(LoadConfig, ReadsAFileAndNamesTheRunAfterIt) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "tiny.yaml";
-  write_atomically(path, "train: {steps: 3}\n");
-  const ResolvedConfig resolved = load_config(path);
+  const TemporaryDirectory directory;
+  const ResolvedConfig resolved = load_config(directory.write("tiny.yaml", "train: {steps: 3}\n"));
   EXPECT_EQ(resolved.config.train.steps, 3);
   EXPECT_EQ(resolved.config.name, "tiny");
   EXPECT_EQ(resolved.origin("name"), "derived from tiny.yaml");
@@ -87,13 +86,10 @@ TEST(LoadConfig, RefusesAMissingFileAndADirectory) {
   const std::string here = std::filesystem::current_path().string();
   EXPECT_EQ(message("absent.yaml"), "absent.yaml: no such file in " + here +
                                         "; expected a YAML config, such as configs/quickstart.yaml");
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "tandem-load-test";
-  std::filesystem::create_directories(folder);
-  write_atomically(folder / "my-tiny-model-large.yaml", "");
-  EXPECT_EQ(message((folder / "my-tiny-model.yaml").string()),
-            (folder / "my-tiny-model.yaml").string() + ": no such file; did you mean " +
-                (folder / "my-tiny-model-large.yaml").string() + "?");
-  std::filesystem::remove_all(folder);
+  const TemporaryDirectory directory;
+  const std::string nearest = directory.write("my-tiny-model-large.yaml", "").string();
+  const std::string asked = (directory.path() / "my-tiny-model.yaml").string();
+  EXPECT_EQ(message(asked), asked + ": no such file; did you mean " + nearest + "?");
   EXPECT_EQ(message("."), ".: is a directory; expected a YAML config, such as configs/quickstart.yaml");
 }
 

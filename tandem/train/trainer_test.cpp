@@ -1,7 +1,6 @@
 #include "tandem/train/trainer.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -70,8 +69,8 @@ TEST_F(TrainerTest, RefusesADirectoryThatIsSomebodys) {
 }
 
 TEST(Trainer, NamesTheDeviceOfItsRankInTheManifestAndTheSummary) {
-  const std::filesystem::path run =
-      std::filesystem::path(testing::TempDir()) / fmt::format("tandem-trainer-{}", ::getpid());
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory.path() / "run";
   const Config config = parse_config(
                             "threads: 1\ntrain: {steps: 2, batch: 2, micro_batch: 2, eval_every: 0}\n"
                             "model: {layers: 1, width: 16, heads: 2, context: 16, vocab: 256}\n",

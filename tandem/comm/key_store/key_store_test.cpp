@@ -12,6 +12,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
+#include "tandem/base/temporary_directory_test.h"
 #include "tandem/comm/key_store/tcp_key_store.h"
 #include "tandem/comm/ranks_test.h"
 #include "tandem/comm/tcp/own_address.h"
@@ -36,11 +37,10 @@ std::string message_of(const std::function<void()>& action) {
 // etcd as a child process on free ports, in a directory that goes with it.
 class EtcdServer {
  public:
-  EtcdServer()
-      : directory_(std::filesystem::temp_directory_path() / ("tandem_etcd_" + std::to_string(getpid()))) {
+  EtcdServer() {
     const std::string client = "http://127.0.0.1:" + std::to_string(port_ = free_port());
     const std::string peer = "http://127.0.0.1:" + std::to_string(free_port());
-    const std::string directory = directory_.string(), cluster = "default=" + peer;
+    const std::string directory = directory_.path().string(), cluster = "default=" + peer;
     pid_ = fork();
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -55,13 +55,12 @@ class EtcdServer {
   ~EtcdServer() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
-    std::filesystem::remove_all(directory_);
   }
   int port() const { return port_; }
   bool running() const { return waitpid(pid_, nullptr, WNOHANG) == 0; }
 
  private:
-  std::filesystem::path directory_;
+  const TemporaryDirectory directory_;
   int port_ = 0;
   pid_t pid_ = -1;
 };
@@ -74,8 +73,7 @@ class EveryKeyStore : public testing::TestWithParam<std::string> {
       address_ = "tcp://127.0.0.1:" + std::to_string(port);
       served_ = make_key_store(address_, true, seconds(5), kSecret);
     } else if (GetParam() == "file") {
-      directory_ = std::filesystem::temp_directory_path() / ("tandem_store_" + std::to_string(getpid()));
-      address_ = "file://" + directory_.string();
+      address_ = "file://" + (directory_.path() / "store").string();
     } else {
       if (std::system("command -v etcd > /dev/null") != 0)
         GTEST_SKIP() << "etcd is not installed (Debian: etcd-server)";
@@ -88,13 +86,10 @@ class EveryKeyStore : public testing::TestWithParam<std::string> {
     }
     store_ = open();
   }
-  void TearDown() override {
-    if (!directory_.empty()) std::filesystem::remove_all(directory_);
-  }
   std::unique_ptr<KeyStore> open() { return make_key_store(address_, false, seconds(5), kSecret); }
 
   std::string address_;
-  std::filesystem::path directory_;
+  const TemporaryDirectory directory_;
   std::unique_ptr<EtcdServer> etcd_;
   std::unique_ptr<KeyStore> served_, store_;
 };
@@ -243,9 +238,8 @@ TEST(TcpKeyStore, ALifelineThatBreaksLeavesItsLastWords) {
 }
 
 TEST(FileKeyStore, IsNotADirectoryThatOthersMayWriteTo) {
-  const std::filesystem::path directory =
-      std::filesystem::temp_directory_path() / ("tandem_open_" + std::to_string(getpid()));
-  std::filesystem::create_directory(directory);
+  const TemporaryDirectory temporary;
+  const std::filesystem::path& directory = temporary.path();
   for (const mode_t mode : {0777u, 0775u, 0702u}) {
     chmod(directory.c_str(), mode);
     const std::string message =
@@ -260,7 +254,6 @@ TEST(FileKeyStore, IsNotADirectoryThatOthersMayWriteTo) {
               std::filesystem::perms::none)
         << file.path();
   }
-  std::filesystem::remove_all(directory);
 }
 
 TEST(EtcdKeyStore, SaysThatItIsDown) {

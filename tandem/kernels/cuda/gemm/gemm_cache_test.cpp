@@ -9,19 +9,15 @@
 #include <vector>
 
 #include "tandem/base/file.h"
+#include "tandem/base/temporary_directory_test.h"
 
 namespace tandem::cuda {
 namespace {
 
 class GemmCacheTest : public testing::Test {
  protected:
-  GemmCacheTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "tandem-gemm-XXXXXX").string();
-    directory_ = mkdtemp(name.data());
-  }
-  ~GemmCacheTest() override { std::filesystem::remove_all(directory_); }
-
-  std::filesystem::path directory_;
+  const TemporaryDirectory temporary_;
+  const std::filesystem::path& directory_ = temporary_.path();
   std::filesystem::path file() const { return directory_ / "new" / "gemm.txt"; }
   const GemmChoice library_{false, {1, 2, 0xfedcba9876543210u, 4, 5, 6, 7, ~uint64_t{0}}},
       separate_{true, {}};
