@@ -5,37 +5,6 @@
 #include "tandem/base/utf8.h"
 
 namespace tandem {
-namespace {
-
-bool continues(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
-
-// Whether `second` may follow `first` in UTF-8.
-bool may_follow(uint8_t first, uint8_t second) {
-  switch (first) {
-    case 0xe0: return second >= 0xa0 && second <= 0xbf;
-    case 0xed: return second >= 0x80 && second <= 0x9f;
-    case 0xf0: return second >= 0x90 && second <= 0xbf;
-    case 0xf4: return second >= 0x80 && second <= 0x8f;
-    default: return (second & 0xc0) == 0x80;
-  }
-}
-
-// Bytes at the front that are a character, or its beginning; `whole` says which.
-size_t leading_bytes(std::string_view text, bool& whole) {
-  const auto first = static_cast<uint8_t>(text[0]);
-  whole = first < 0x80;
-  if (first < 0xc2 || first > 0xf4) return 1;
-  const size_t wanted = character_bytes(text[0]);
-  size_t have = 1;
-  if (text.size() > 1 && may_follow(first, static_cast<uint8_t>(text[1]))) {
-    have = 2;
-    while (have < wanted && have < text.size() && continues(text[have])) ++have;
-  }
-  whole = have == wanted;
-  return have;
-}
-
-}  // namespace
 
 uint32_t take_character(std::string_view& text) {
   const size_t size = character_bytes(text[0]);
@@ -62,11 +31,10 @@ std::string valid_text(std::string_view text, int64_t& num_replaced) {
   if (is_utf8(text)) return std::string(text);
   std::string valid;
   while (!text.empty()) {
-    bool whole = false;
-    const size_t size = leading_bytes(text, whole);
-    valid += whole ? text.substr(0, size) : kReplacement;
-    num_replaced += whole ? 0 : 1;
-    text.remove_prefix(size);
+    const FirstCharacter first = first_character(text);
+    valid += first.whole ? text.substr(0, first.bytes) : kReplacement;
+    num_replaced += first.whole ? 0 : 1;
+    text.remove_prefix(first.bytes);
   }
   return valid;
 }
