@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/kernels/cpu/register.h"
@@ -177,9 +178,52 @@ TEST(Fp8Ranks, GatherTheBlocksMatricesInEightBits) {
 TEST(Fp8Ranks, StayCloseToOneRankOnEveryAxis) {
   const Weights one = train({}, Strategy::Single, fp8(2)).weights;
   EXPECT_EQ(differing(one, train({.pipeline = 2}, Strategy::Single, fp8(2)).weights), "");
+  // What recomputation quantizes again belongs to a micro-batch before the last whose forward has run.
+  const Adjust again = [](CompileOptions& options) { options.recompute = {RecomputeKind::Full, 0}; };
+  EXPECT_EQ(differing(one, train({.pipeline = 2}, Strategy::Single, fp8(2, again)).weights), "");
   const Weights data = train({.data = 2}, Strategy::Ddp, fp8()).weights;
   const Weights mixed = train({.data = 2, .pipeline = 2}, Strategy::Fsdp, fp8()).weights;
   expect_near(data, mixed, 2e-2f);
+}
+
+// Wide enough that what a rank of two has of each matrix still has multiples of 16.
+RankedRun train_wide(const MeshShape& shape, Strategy strategy, const Adjust& adjust) {
+  ModelConfig model = tiny_gpt2(2);
+  model.width = 64;
+  model.heads = 4;
+  return train_ranks(shape, strategy, cpu::reference_kernels(), adjust, build_model(model, 2));
+}
+
+// |a - b| / |a|, of all values of a tensor.
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(a[i] - b.at(i), 2);
+    size += std::pow(a[i], 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+// A rank's part of a matrix is a tensor of its own, with a scale of its own; what was seen of activations and
+// gradients is that of all ranks.
+TEST(Fp8Ranks, ShareATensorAxis) {
+  const RankedRun one = train_wide({}, Strategy::Single, fp8());
+  const RankedRun two = train_wide({.tensor = 2}, Strategy::Single, fp8());
+  for (const CompiledStep& step : two.steps) {
+    EXPECT_EQ(count(step.pass, Op::Fp8Matmul), count(one.steps[0].pass, Op::Fp8Matmul));
+    EXPECT_EQ(count(step.pass, Op::Fp8MatmulAcc), count(one.steps[0].pass, Op::Fp8MatmulAcc));
+  }
+  ASSERT_EQ(one.weights.size(), two.weights.size());
+  for (const auto& [name, values] : one.weights)
+    EXPECT_LT(relative_difference(values, two.weights.at(name)), 0.01) << name;
+  const RankedRun wide = train_wide({.tensor = 2}, Strategy::Single, with(Precision::Bf16));
+  const std::string moment = "moment1:blocks.0.up.weight";  // where products in 16 bits end up elsewhere
+  EXPECT_GT(relative_difference(one.weights.at(moment), wide.weights.at(moment)), 0.05);
+
+  const MeshShape mesh{.data = 2, .tensor = 2};
+  const RankedRun ddp = train_wide(mesh, Strategy::Ddp, fp8());
+  for (Strategy strategy : kSharded)
+    EXPECT_EQ(differing(ddp.weights, train_wide(mesh, strategy, fp8()).weights), "");
 }
 
 }  // namespace

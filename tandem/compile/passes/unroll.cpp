@@ -141,9 +141,19 @@ class Unroll {
     const Graph& graph = chunks_[chunk];
     std::map<Value, Value>& map = copies(chunk, micro_batch);
     Node node = graph.node(id);
-    for (Value& input : node.inputs) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      Value& input = node.inputs[i];
       const Node& source = graph.node(input.node);
-      input = is_leaf(source.op) ? leaf_now(source, micro_batch) : copied(chunk, micro_batch, input);
+      if (is_leaf(source.op)) {
+        input = leaf_now(source, micro_batch);
+        continue;
+      }
+      const auto root = roots_[chunk].find(input);
+      input = copied(chunk, micro_batch, input);
+      if (root == roots_[chunk].end() || root->second.begin >= 0 || !updates(graph.node(id), i)) continue;
+      // Another micro-batch may have added to it since this one's forward.
+      const Value now = current_.at(root->second);
+      if (now.node > input.node) input = viewed(now, graph_.type(input).shape);
     }
     const auto root = roots_[chunk].find({id, 0});
     if (node.op == Op::View && root != roots_[chunk].end()) {
@@ -163,6 +173,15 @@ class Unroll {
       const bool writes = op != Op::Reshape && op != Op::Send;
       if (at != roots_[chunk].end() && writes) current_[at->second] = {made, i};
     }
+  }
+
+  // Whether an op overwrites its input i with a later value of it.
+  static bool updates(const Node& node, size_t i) {
+    if (is_view(node.op) || node.op == Op::Send) return false;
+    for (int output = 0; output < static_cast<int>(node.outputs.size()); ++output) {
+      if (aliased_input(node, output) == static_cast<int>(i)) return true;
+    }
+    return false;
   }
 
   Value viewed(Value value, const Shape& shape) {

@@ -151,6 +151,26 @@ TEST(Unroll, LeavesViewsOfWhatBackwardGathersToBackward) {
       << print(graph);
 }
 
+// The second forward has added to it by the time the first backward does.
+TEST(Unroll, WhatForwardAndBackwardAddToGoesOnFromWhoeverCameLast) {
+  const Graph graph = unroll_text(R"(%0 = input "x" : bf16[16,16]
+%1 = state "scales" {category="optimizer", init="zeros"} : f32[1,4]
+%2 = state "need" {category="gradients", init="zeros"} : f32[1]
+%3, %4 = fp8_quantize(%0, %1, %2) {columns=0, dtype="f8e4m3", rows=1, slot=0} : f8e4m3[16,16], f32[1]
+%5, %6 = fp8_quantize(%0, %1, %4) {columns=1, dtype="f8e4m3", rows=0, slot=0} recompute : f8e4m3[16,16], f32[1]
+)",
+                                  {{true, 0, 0}, {true, 0, 1}, {false, 0, 0}, {false, 0, 1}});
+  EXPECT_EQ(print(graph), R"(%0 = input "x.0" : bf16[16,16]
+%1 = input "x.1" : bf16[16,16]
+%2 = state "scales" {category="optimizer", init="zeros"} : f32[1,4]
+%3 = state "need" {category="gradients", init="zeros"} : f32[1]
+%4, %5 = fp8_quantize(%0, %2, %3) {columns=0, dtype="f8e4m3", rows=1, slot=0} : f8e4m3[16,16], f32[1]
+%6, %7 = fp8_quantize(%1, %2, %5) {columns=0, dtype="f8e4m3", rows=1, slot=0} : f8e4m3[16,16], f32[1]
+%8, %9 = fp8_quantize(%0, %2, %7) {columns=1, dtype="f8e4m3", rows=0, slot=0} recompute : f8e4m3[16,16], f32[1]
+%10, %11 = fp8_quantize(%1, %2, %9) {columns=1, dtype="f8e4m3", rows=0, slot=0} recompute : f8e4m3[16,16], f32[1]
+)");
+}
+
 TEST(Unroll, RunningStatisticsFollowTheForwards) {
   Builder b = Builder::for_images(2, 4, 3);
   b.cross_entropy(b.linear(b.global_avg_pool(b.batch_norm(b.images(), "norm")), 5, "head"));

@@ -42,8 +42,7 @@ const Kernel& find_kernel(const CallSignature& signature, const std::string& nam
 }  // namespace
 
 std::vector<HostTensor> run_on_gpu(const Call& call, const std::string& name) {
-  CallSignature signature{call.op, {}, call.out, &call.attrs};
-  for (const HostTensor& tensor : call.in) signature.in.push_back(tensor.type);
+  const CallSignature signature = call.signature();
   const Kernel& kernel = find_kernel(signature, name);
   EXPECT_TRUE(kernel.supports(signature)) << kernel.name;
 

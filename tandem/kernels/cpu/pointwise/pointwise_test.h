@@ -57,6 +57,12 @@ struct Call {
   std::vector<TensorType> out;
   std::vector<int> shares;
   Attrs attrs;
+
+  CallSignature signature() const {  // as long as the call is there
+    CallSignature made{op, {}, out, &attrs};
+    for (const HostTensor& tensor : in) made.in.push_back(tensor.type);
+    return made;
+  }
 };
 
 inline KernelRegistry fast_kernels() {
@@ -72,8 +78,7 @@ inline std::vector<HostTensor> run(const Kernel& kernel, Call call, ThreadPool& 
   std::vector<HostTensor> fresh;
   fresh.reserve(call.out.size());
   for (HostTensor& tensor : call.in) in.push_back(tensor.arg());
-  CallSignature signature{call.op, {}, call.out, &call.attrs};
-  for (const HostTensor& tensor : call.in) signature.in.push_back(tensor.type);
+  const CallSignature signature = call.signature();
   for (size_t k = 0; k < call.out.size(); ++k) {
     const int shared = call.shares[k];
     fresh.emplace_back(call.out[k].dtype, call.out[k].shape);

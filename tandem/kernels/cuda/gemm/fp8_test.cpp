@@ -1,4 +1,5 @@
 #include "tandem/kernels/cuda/kernel_test.h"
+#include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
 namespace {
@@ -208,21 +209,38 @@ double sum_error(int64_t k, int scale) {
   return std::sqrt(static_cast<double>(k)) * std::ldexp(4.0, scale) * std::ldexp(1.0, -6);
 }
 
+Call product(DType left, DType out, int64_t m, int64_t n, int64_t k, bool bias) {
+  Call call{
+      Op::Fp8Matmul,
+      {random_fp8(left, Shape({m, k}), 1), random_fp8(DType::F8E4M3, Shape({n, k}), 2), scales(), scales()},
+      {{out, Shape({m, n})}},
+      {-1},
+      {{"slot_a", int64_t{1}}, {"slot_b", int64_t{2}}, {"dtype", std::string(dtype_name(out))}}};
+  if (bias) call.in.push_back(random_tensor(DType::BF16, Shape({n}), 3, 0.1));
+  return call;
+}
+
+// Known without a GPU: a plan is made on any machine.
+TEST(CudaFp8, HasEveryProductOfATensorAxis) {
+  const KernelRegistry kernels = all_kernels();
+  for (const DType out : {DType::BF16, DType::F32}) {
+    for (const bool bias : {false, true}) {
+      const Call call = product(DType::F8E4M3, out, 32, 48, 16, bias);
+      EXPECT_NO_THROW(kernels.choose(call.signature()));
+    }
+  }
+}
+
 TEST(CudaFp8, ProductsMatchTheReference) {
   TANDEM_NEEDS_GPU();
   const int64_t shapes[][3] = {{16, 16, 16}, {128, 256, 64}, {272, 144, 304}, {64, 128, 1024}};
   for (const auto& [m, n, k] : shapes) {
     for (const DType left : {DType::F8E4M3, DType::F8E5M2}) {
-      for (const bool bias : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} x {} x {} {}", m, n, k, dtype_name(left)));
-        Call call{Op::Fp8Matmul,
-                  {random_fp8(left, Shape({m, k}), 1), random_fp8(DType::F8E4M3, Shape({n, k}), 2), scales(),
-                   scales()},
-                  {{DType::BF16, Shape({m, n})}},
-                  {-1},
-                  {{"slot_a", int64_t{1}}, {"slot_b", int64_t{2}}, {"dtype", "bf16"}}};
-        if (bias) call.in.push_back(random_tensor(DType::BF16, Shape({n}), 3, 0.1));
-        expect_as_reference(call, sum_error(k, -13));
+      for (const DType out : {DType::BF16, DType::F32}) {  // fp32: partial sums of the tensor axis
+        for (const bool bias : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} x {} x {} {} to {}", m, n, k, dtype_name(left), dtype_name(out)));
+          expect_as_reference(product(left, out, m, n, k, bias), sum_error(k, -13));
+        }
       }
     }
   }

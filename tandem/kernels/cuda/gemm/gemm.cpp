@@ -71,8 +71,8 @@ Choices& choices() {
   return table;
 }
 
-// Of GemmEpilogue::Bias.
-DType bias_dtype(const Gemm& gemm) { return is_fp8(gemm.in) ? gemm.out : gemm.in; }
+// Of GemmEpilogue::Bias: that of stored values.
+DType bias_dtype(const Gemm& gemm) { return is_fp8(gemm.in) ? DType::BF16 : gemm.in; }
 
 // Its GELU may be computed with few bits: good for 16-bit results, not for f32. The pre-activation's rows
 // must be multiples of 16 bytes.
@@ -215,8 +215,7 @@ bool gemm_supported(const Gemm& gemm) {
     const bool along_k =
         !gemm.trans_a && gemm.trans_b && gemm.m % 16 == 0 && gemm.n % 16 == 0 && gemm.k % 16 == 0;
     const bool epilogue =
-        gemm.epilogue == GemmEpilogue::None ||
-        (gemm.epilogue == GemmEpilogue::Bias && gemm.out == DType::BF16 && !gemm.accumulate);
+        gemm.epilogue == GemmEpilogue::None || (gemm.epilogue == GemmEpilogue::Bias && !gemm.accumulate);
     return along_k && epilogue && (gemm.out == DType::BF16 || gemm.out == DType::F32);
   }
   if (gemm.in_b) return false;
