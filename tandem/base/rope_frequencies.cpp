@@ -64,11 +64,11 @@ std::string complain_of_numbers(const Scaling& scaling, const Kind& kind, int64_
     const auto expected = static_cast<size_t>(list ? dims / 2 : 1);
     if (numbers.size() != expected)
       return fmt::format("expected {} numbers of {}, found {}", expected, name, numbers.size());
-    const bool positive = std::all_of(numbers.begin(), numbers.end(), [&](double number) {
-      return std::isfinite(number) && (name == "truncate" ? number == 0 || number == 1 : number > 0);
+    const bool flag = name == "truncate";
+    const bool right = std::all_of(numbers.begin(), numbers.end(), [&](double number) {
+      return std::isfinite(number) && (flag ? number == 0 || number == 1 : number > 0);
     });
-    if (!positive)
-      return fmt::format("expected {} of {}", name == "truncate" ? "0 or 1" : "positive numbers", name);
+    if (!right) return fmt::format("expected {} of {}", flag ? "0 or 1" : "positive numbers", name);
   }
   if (kind.name == "llama3" && scaling.number("high_freq_factor") <= scaling.number("low_freq_factor"))
     return "expected high_freq_factor above low_freq_factor";

@@ -55,6 +55,8 @@ TEST(UnicodeForm, IsTheSameInPartsAsInOne) {
   EXPECT_EQ(in_unicode_form("\u1100\u1161\u11a8x\u0338", UnicodeForm::Nfc), "각x\u0338");
   EXPECT_EQ(in_unicode_form("<\u0338 =\u0338", UnicodeForm::Nfc), "\u226e \u2260");
   EXPECT_EQ(in_unicode_form("ﬁne", UnicodeForm::Nfkc), "fine");
+  EXPECT_EQ(in_unicode_form("\uc838\u11a7\u1100\u1161\u11a7\u11a8", UnicodeForm::Nfc),
+            "\uc838\u11a7가\u11a7\u11a8");
   EXPECT_EQ(in_unicode_form("", UnicodeForm::Nfc), "");
 }
 

@@ -20,7 +20,16 @@ std::string applied(const Normalizer::Step& step, std::string text) {
   return replace.pattern.replace_all(text, replace.with);
 }
 
+// U+11A7 is where the numbers of Hangul's last letters begin, not one of them: it joins nothing. utf8proc 2.8
+// takes it for one, and drops it behind a syllable; it gets to see it as the first of a text only.
+constexpr std::string_view kBeforeLastLetters = "\u11a7";
+
 void append_in_form(std::string_view text, UnicodeForm form, std::string& out) {
+  for (size_t at = text.find(kBeforeLastLetters, 1); at != std::string_view::npos;
+       at = text.find(kBeforeLastLetters, 1)) {
+    append_in_form(text.substr(0, at), form, out);
+    text.remove_prefix(at);
+  }
   const bool composes = form == UnicodeForm::Nfc || form == UnicodeForm::Nfkc;
   const bool compatible = form == UnicodeForm::Nfkc || form == UnicodeForm::Nfkd;
   const auto options =

@@ -275,6 +275,11 @@ class Parser {
     }
   }
 
+  bool is_token(int32_t id) const {
+    const auto is_it = [&](const AddedToken& token) { return token.id == id; };
+    return parts_.pieces.contains(id) || std::any_of(parts_.added.begin(), parts_.added.end(), is_it);
+  }
+
   void add_template(const Json& part) {
     bool seen = false;
     for (const Json& item : list_of(part, "single")) {
@@ -285,7 +290,8 @@ class Parser {
       const std::string name = text_of(member(item, "SpecialToken"), "id");
       const Json& token = member(member(part, "special_tokens"), name.c_str());
       for (const Json& id : list_of(token, "ids")) {
-        require(id.is_number_integer(), "the id of a special token is none");
+        require(id.is_number_integer() && id >= 0 && id < (1 << 30) && is_token(id.get<int32_t>()),
+                fmt::format("the id {} of '{}' in the template is no token's", id.dump(), printable(name)));
         (seen ? parts_.after : parts_.before).push_back(id.get<int32_t>());
       }
     }
