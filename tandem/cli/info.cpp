@@ -13,6 +13,7 @@
 #include "tandem/config/print.h"
 #include "tandem/hub/config_json.h"
 #include "tandem/hub/export.h"
+#include "tandem/hub/gguf_model.h"
 #include "tandem/hub/hub_dtype.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/hub_start.h"
@@ -78,6 +79,69 @@ ordered_json about_file(const std::string& path) {
   return json;
 }
 
+ordered_json json_of(const hub::GgufValue& value) {
+  return std::visit(
+      [](const auto& held) -> ordered_json {
+        using Held = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<Held, hub::GgufArray>) {
+          return {{"of", held.of}, {"count", held.count}};
+        } else if constexpr (std::is_same_v<Held, std::string>) {
+          return is_utf8(held) ? held : printable(held);
+        } else {
+          return held;  // a float that is no number becomes null
+        }
+      },
+      value);
+}
+
+// That most of the bytes have.
+std::string_view usual_type(const hub::GgufContents& file) {
+  std::map<std::string_view, size_t> bytes;
+  for (const hub::GgufTensorInfo& tensor : file.tensors) bytes[tensor.type] += tensor.bytes.size();
+  std::string_view usual = "none";
+  for (const auto& [type, count] : bytes) {
+    if (usual == "none" || count > bytes[usual]) usual = type;
+  }
+  return usual;
+}
+
+ordered_json about_gguf(const std::string& path, const BuildModel& build) {
+  const hub::GgufFile opened(path);
+  const hub::GgufContents& file = opened.contents();
+  const auto model = hub::gguf_model(file, path);
+  ordered_json json = {{"kind", "gguf"}, {"path", path}, {"version", file.version}};
+  json["architecture"] = printable(file.text("general.architecture").value());
+  json["parameters"] = hub::gguf_parameters(file);
+  int64_t bytes = 0;
+  for (const hub::GgufTensorInfo& tensor : file.tensors) bytes += static_cast<int64_t>(tensor.bytes.size());
+  json["dtype"] = usual_type(file);
+  json["bytes"] = bytes;
+  const auto kind = file.text("tokenizer.ggml.model");
+  json["tokenizer"] =
+      kind ? ordered_json(fmt::format(
+                 "{} ({}), {}", printable(*kind),
+                 printable(file.text("tokenizer.ggml.pre").value_or("default")),
+                 count_of(static_cast<int64_t>(file.length("tokenizer.ggml.tokens").value_or(0)), "token")))
+           : ordered_json(nullptr);
+  ordered_json tensors = ordered_json::array(), keys = ordered_json::object();
+  for (const auto& [key, value] : file.keys) keys[key] = json_of(value);
+  for (const hub::GgufTensorInfo& tensor : file.tensors)
+    tensors.push_back({{"name", tensor.name}, {"dtype", tensor.type}, {"shape", tensor.shape.dims()}});
+  if (const auto* found = std::get_if<hub::HubConfig>(&model)) {
+    Config config;
+    config.model = found->model;
+    json["family"] = found->family->model_type;
+    json["positions"] = found->positions;
+    json["model"] = shape_of(config.model);
+    json["memory"] = memory_by_strategy(config, build);
+  } else {
+    json["training"] = "no model that trains here: it has " + std::get<std::string>(model);
+  }
+  json["keys"] = std::move(keys);
+  json["tensors"] = std::move(tensors);
+  return json;
+}
+
 // The first of the files that a tokenizer may be in.
 ordered_json tokenizer_in(const std::filesystem::path& directory) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
@@ -113,20 +177,31 @@ ordered_json about_run(const std::string& path, const BuildModel& model) {
   const Manifest manifest = find_checkpoint(path);
   const Config config = checkpoint_config(manifest, {});
   ordered_json json = {{"kind", "run"}, {"path", path}, {"step", manifest.meta.step}};
+  json["family"] = name_of(config.model.family);
   if (config.model.is_language_model()) {
-    const hub::ExportedModel exported(manifest, config);
-    json["family"] = exported.family().model_type;
-    json["parameters"] = exported.num_params();
-    json["dtype"] = hub::torch_name(exported.dtype({}));
-    json["tokenizer"] =
-        exported.kept().empty() ? ordered_json(config.data.tokenizer) : tokenizer_in(exported.kept());
     json["model"] = shape_of(config.model);
-  } else {
-    json["family"] = name_of(config.model.family);
+    try {
+      const hub::ExportedModel exported(manifest, config);
+      json["family"] = exported.family().model_type;
+      json["parameters"] = exported.num_params();
+      json["dtype"] = hub::torch_name(exported.dtype({}));
+      json["tokenizer"] =
+          exported.kept().empty() ? ordered_json(config.data.tokenizer) : tokenizer_in(exported.kept());
+    } catch (const ConfigError& error) {
+      json["export"] = fmt::format("not as a Hugging Face directory: {}", error.what());
+    }
   }
   json["bytes"] = manifest.total_bytes();
   json["memory"] = memory_by_strategy(config, model);
   return json;
+}
+
+ordered_json about(const std::string& path, const BuildModel& model) {
+  std::error_code ignored;
+  const bool file = std::filesystem::is_regular_file(path, ignored);
+  if (file && path.ends_with(".safetensors")) return about_file(path);
+  if (file && path.ends_with(".gguf")) return about_gguf(path, model);
+  return is_hub_directory(path) ? about_directory(path, model) : about_run(path, model);
 }
 
 void print_row(const std::string& key, const std::string& value) {
@@ -177,16 +252,13 @@ void add_info(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   command
       ->add_option("PATH", flags->path,
-                   "a Hugging Face directory, a run, a checkpoint, or a safetensors file")
+                   "a Hugging Face directory, a run, a checkpoint, a safetensors or a GGUF file")
       ->required();
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const std::string& path = flags->path;
-      const ordered_json json = std::filesystem::is_regular_file(path) && path.ends_with(".safetensors")
-                                    ? about_file(path)
-                                : is_hub_directory(path) ? about_directory(path, action.model)
-                                                         : about_run(path, action.model);
+      const ordered_json json = about(path, action.model);
       if (flags->json) {
         std::printf("%s\n", json.dump().c_str());
       } else {

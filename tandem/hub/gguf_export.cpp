@@ -4,62 +4,12 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/hub/gguf_names.h"
 #include "tandem/hub/gguf_tokenizer.h"
 #include "tandem/hub/rope_json.h"
 
 namespace tandem::hub {
 namespace {
-
-struct Architecture {
-  std::string_view model_type, name;
-  int64_t window_period;  // of layers, of which the last has no window; 0: no windows
-  bool turns_pairs;       // rotary positions turn neighbours, so rows of q and k change places
-};
-
-constexpr Architecture kArchitectures[] = {
-    {"llama", "llama", 0, true},    {"qwen2", "qwen2", 0, false},        {"qwen3", "qwen3", 0, false},
-    {"gemma2", "gemma2", 2, false}, {"gemma3_text", "gemma3", 6, false}, {"gpt2", "gpt2", 0, false},
-};
-
-struct NamePair {
-  std::string_view ours;
-  std::vector<std::string_view> theirs;  // one for each part, or one for all
-};
-
-const std::vector<NamePair>& names_in_block() {
-  static const std::vector<NamePair> kNames = {{"norm1", {"attn_norm"}},
-                                               {"qkv", {"attn_q", "attn_k", "attn_v"}},
-                                               {"q_norm", {"attn_q_norm"}},
-                                               {"k_norm", {"attn_k_norm"}},
-                                               {"out", {"attn_output"}},
-                                               {"norm1_after", {"post_attention_norm"}},
-                                               {"norm2", {"ffn_norm"}},
-                                               {"gate_up", {"ffn_gate", "ffn_up"}},
-                                               {"up", {"ffn_up"}},
-                                               {"down", {"ffn_down"}},
-                                               {"norm2_after", {"post_ffw_norm"}}};
-  return kNames;
-}
-
-// "blocks.3.qkv.weight", part 1 of 3: "blk.3.attn_k.weight".
-std::string gguf_name(const std::string& param, size_t part, size_t num_parts) {
-  const std::string suffix = param.substr(param.rfind('.'));
-  const std::string stem = param.substr(0, param.size() - suffix.size());
-  if (stem == "embed") return "token_embd" + suffix;
-  if (stem == "pos") return "position_embd" + suffix;
-  if (stem == "norm") return "output_norm" + suffix;
-  if (stem == "head") return "output" + suffix;
-  const size_t dot = stem.rfind('.');
-  const std::string block = stem.substr(7, dot - 7), own = stem.substr(dot + 1);
-  for (const NamePair& pair : names_in_block()) {
-    if (pair.ours != own) continue;
-    const std::string_view name =
-        pair.theirs.size() == num_parts ? pair.theirs[part] : std::string_view("attn_qkv");
-    return fmt::format("blk.{}.{}{}", block, name, suffix);
-  }
-  TANDEM_CHECK(false, "parameter '{}' has no name in GGUF", param);
-  return {};
-}
 
 // A tensor of the file: rows of a parameter, which may change places or grow by one.
 struct Plan {
@@ -73,10 +23,10 @@ struct Plan {
 
 class GgufExport {
  public:
-  explicit GgufExport(const ExportedModel& exported) : exported_(exported), model_(exported.model()) {
-    for (const Architecture& known : kArchitectures) {
-      if (known.model_type == exported.family().model_type) architecture_ = &known;
-    }
+  explicit GgufExport(const ExportedModel& exported)
+      : exported_(exported),
+        model_(exported.model()),
+        architecture_(gguf_architecture_of(exported.family().model_type)) {
     if (architecture_ == nullptr)
       throw ConfigError(
           "--format gguf: expected a llama, qwen2, qwen3, gemma2, gemma3_text or gpt2, found {}",
@@ -207,9 +157,14 @@ class GgufExport {
     if (architecture_->window_period == 0 && model_.window != 0) refuse("model.window");
     if (architecture_->window_period != 0 && (model_.window == 0 || model_.full_layers != full))
       refuse("model.full_layers");
-    if (model_.attention_scale != 0) refuse("model.attention_scale");
-    const GatedActivation usual = model_.norm_plus_one ? GatedActivation::Gelu : GatedActivation::Silu;
-    if (model_.activation != usual) refuse("model.activation");
+    check_caps_and_biases();
+    const auto usual = static_cast<double>(model_.head_width());
+    const double divided =
+        model_.layers == architecture_->odd_layers ? static_cast<double>(model_.width / model_.heads) : usual;
+    const double scale = model_.attention_scale == 0 ? 1 / std::sqrt(usual) : model_.attention_scale;
+    if (std::fabs(scale * std::sqrt(divided) - 1) > 1e-6) refuse("model.attention_scale");
+    const GatedActivation activation = model_.norm_plus_one ? GatedActivation::Gelu : GatedActivation::Silu;
+    if (model_.activation != activation) refuse("model.activation");
     if (model_.norm_plus_one && (!model_.tied || model_.out_bias))
       refuse(model_.tied ? "model.out_bias" : "model.tied");
     const nlohmann::ordered_json rope = rope_object(model_.rope_scaling);
@@ -217,6 +172,16 @@ class GgufExport {
     const bool plain_yarn = kind == "yarn" && rope.size() == 3;
     if (kind == "longrope" || (kind == "yarn" && !plain_yarn)) refuse("model.rope_scaling");
     if (kind == "llama3" && !architecture_->turns_pairs) refuse("model.rope_scaling");
+  }
+
+  // llama.cpp's gemma2 always has both softcaps, its gemma3 none on scores; its qwen3 no bias on attention's
+  // output.
+  void check_caps_and_biases() const {
+    const bool gemma2 = architecture_->name == "gemma2", gemma3 = architecture_->name == "gemma3";
+    if (gemma2 != (model_.attention_softcap != 0)) refuse("model.attention_softcap");
+    if (gemma2 && model_.logit_softcap == 0) refuse("model.logit_softcap");
+    if (!gemma2 && !gemma3 && model_.logit_softcap != 0) refuse("model.logit_softcap");
+    if (architecture_->name == "qwen3" && model_.out_bias) refuse("model.out_bias");
   }
 
   static GgufType type_of(const ParamSources& param, GgufType type) {
@@ -247,7 +212,7 @@ class GgufExport {
 
   const ExportedModel& exported_;
   const ModelConfig& model_;
-  const Architecture* architecture_ = nullptr;
+  const GgufArchitecture* architecture_;
 };
 
 }  // namespace

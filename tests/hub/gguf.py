@@ -10,7 +10,7 @@ import hub_test
 import reference
 import tiny_models
 from hub_test import FAMILIES, HubTest
-from tandem_run import BAD_USAGE
+from tandem_run import BAD_DATA, BAD_USAGE
 
 IDS = [1, 7, 2, 299, 0, 5]
 LLAMA_NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
@@ -44,16 +44,38 @@ def tokenizer_json():
         merges.append(f"{pair[0]} {pair[1]}")
         vocab[pair] = len(vocab)
     added = [{"id": 298, "content": "<|im_start|>", "special": True}, {"id": 299, "content": "<tag>", "special": False}]
-    return {"added_tokens": added, "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
+    return {"added_tokens": added, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
             "model": {"type": "BPE", "vocab": vocab, "merges": merges}}
 
 
+def fallback_json():
+    """BPE with byte fallback as Gemma's: spaces are a letter of their own, what has no letter is bytes."""
+    vocab = {"<pad>": 0, "<eos>": 1, "<bos>": 2, "<unk>": 3}
+    for byte in range(256):
+        vocab[f"<0x{byte:02X}>"] = len(vocab)
+    for letter in "▁thinera":
+        vocab[letter] = len(vocab)
+    merges = []
+    for first, second in (("t", "h"), ("th", "e"), ("▁", "in"), ("i", "n"), ("e", "r"), ("▁", "i"), ("▁i", "n")):
+        merges.append([first, second])
+        vocab.setdefault(first + second, len(vocab))
+    vocab["<tag>"] = 299
+    special = [{"id": number, "content": token, "special": True} for token, number in list(vocab.items())[:4]]
+    return {"added_tokens": special, "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
+            "decoder": {"type": "Sequence", "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+            "model": {"type": "BPE", "vocab": vocab, "merges": merges, "byte_fallback": True, "fuse_unk": True,
+                      "unk_token": "<unk>"}}
+
+
 class GgufTest(HubTest):
-    def imported(self, family, **options):
-        directory, tensors = self.make(family, **options)
-        (directory / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
-        self.tandem("import", directory, self.directory / f"run-{family}")
-        return directory, tensors, self.directory / f"run-{family}"
+    def imported(self, family, name=None, tokenizer=None, **options):
+        directory, tensors = self.make(family, name, **options)
+        (directory / "tokenizer.json").write_text(json.dumps(tokenizer or tokenizer_json()))
+        run = self.directory / f"run-{name or family}"
+        self.tandem("import", directory, run)
+        return directory, tensors, run
 
 
 class Gguf(GgufTest):
@@ -108,6 +130,52 @@ class Gguf(GgufTest):
         self.assertEqual((1, 2), (keys["tokenizer.ggml.bos_token_id"], keys["tokenizer.ggml.eos_token_id"]))
         self.assertIn("{% for m in messages %}", keys["tokenizer.chat_template"])
 
+    def test_info_knows_a_file(self):
+        for family in (*FAMILIES, "qwen3", "gemma2", "gemma3_text"):
+            with self.subTest(family):
+                directory, tensors, run = self.imported(family)
+                file = self.directory / f"{family}.gguf"
+                self.tandem("export", run, file, "--format", "gguf", "--quant", "q8_0")
+                info = json.loads(self.tandem("info", file, "--json").out)
+                wanted = json.loads(self.tandem("info", directory, "--json").out)
+                self.assertEqual(("gguf", 3, family), (info["kind"], info["version"], info["family"]))
+                for key in ("parameters", "positions", "model", "memory"):
+                    self.assertEqual(wanted[key], info[key], key)
+                self.assertEqual("gpt2 (gpt-2), 300 tokens", info["tokenizer"])
+                self.assertEqual(300, info["keys"]["tokenizer.ggml.tokens"]["count"])
+                found = gguf_reader.read(file)[1]
+                self.assertEqual({name: list(shape) for name, (_, shape, _) in found.items()},
+                                 {tensor["name"]: tensor["shape"] for tensor in info["tensors"]})
+                text = self.tandem("info", file).out
+                for part in (str(file), "fsdp", "blk.0.ffn_up.weight"):
+                    self.assertIn(part, text)
+
+    def test_info_refuses_files_that_lie(self):
+        _, _, run = self.imported("llama")
+        file = self.directory / "x.gguf"
+        self.tandem("export", run, file, "--format", "gguf")
+        good = file.read_bytes()
+        blocks = b"llama.block_count" + struct.pack("<I", 4)
+        cases = {"GGUF": b"GGML" + good[4:], "version": good[:4] + struct.pack("<I", 9) + good[8:],
+                 "tensors": good[:8] + b"\xff" * 8 + good[16:], "keys": good[:16] + b"\xff" * 8 + good[24:],
+                 "is cut": good[:-1 - 32], "behind its last": good + bytes(33), "blk.4.": good.replace(
+                     blocks + struct.pack("<I", 4), blocks + struct.pack("<I", 5)),
+                 "block_count": good.replace(blocks + struct.pack("<I", 4), blocks + struct.pack("<I", 1 << 31)),
+                 "no whole number llama.block_count": good.replace(b"llama.block_count", b"llama.block_coun_"),
+                 "no text general.architecture": good.replace(b"general.architecture", b"general.architectur_"),
+                 "is there twice": good.replace(b"blk.1.attn_q.weight", b"blk.0.attn_q.weight")}
+        for part, content in cases.items():
+            with self.subTest(part):
+                self.assertNotEqual(good, content)
+                file.write_bytes(content)
+                self.refuse(BAD_DATA, (str(file), part), "info", file)
+        for size in range(0, 4000, 97):
+            file.write_bytes(good[:size])
+            self.refuse(BAD_DATA, (str(file),), "info", file)
+        file.write_bytes(good.replace(b"general.architecture" + struct.pack("<IQ", 8, 5) + b"llama",
+                                      b"general.architecture" + struct.pack("<IQ", 8, 5) + b"mamba"))
+        self.assertIn("architecture 'mamba'", self.tandem("info", file).out)
+
     def test_what_llama_cpp_cannot_do_is_refused(self):
         _, _, run = self.imported("qwen2", config={"use_sliding_window": True, "max_window_layers": 2,
                                                    "sliding_window": 8})
@@ -115,6 +183,16 @@ class Gguf(GgufTest):
         self.refuse(BAD_USAGE, ("model.window",), "export", run, out, "--format", "gguf")
         self.refuse(BAD_USAGE, ("--quant",), "export", run, out, "--format", "gguf", "--quant", "q2")
         self.refuse(BAD_USAGE, ("--quant",), "export", run, out, "--quant", "q8_0")
+        for name, (family, config, key) in {
+                "softcap": ("gemma2", {"attn_logit_softcapping": None}, "model.attention_softcap"),
+                "logits": ("gemma2", {"final_logit_softcapping": None}, "model.logit_softcap"),
+                "scores": ("gemma3_text", {"attn_logit_softcapping": 5.0}, "model.attention_softcap"),
+                "layers": ("gemma2", {"layer_types": ["full_attention"] + ["sliding_attention"] * 3}, "model.full_layers"),
+                "scale": ("gemma2", {"query_pre_attn_scalar": 9}, "model.attention_scale"),
+                "biases": ("qwen3", {"attention_bias": True}, "model.out_bias")}.items():
+            with self.subTest(name):
+                _, _, other = self.imported(family, name=name, config=config)
+                self.refuse(BAD_USAGE, (key,), "export", other, out, "--format", "gguf")
         (run / "hub" / "tokenizer.json").unlink()
         _, _, llama = self.imported("llama")
         (llama / "hub" / "tokenizer.json").unlink()

@@ -30,11 +30,17 @@ CONFIGS = {
     "llama": llama_config("llama", rope_theta=10000.0, tie_word_embeddings=False, torch_dtype="bfloat16"),
     "qwen2": llama_config("qwen2", rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
                           tie_word_embeddings=True, use_sliding_window=False, sliding_window=4096, dtype="float32"),
+    "qwen3": llama_config("qwen3", head_dim=16, rope_theta=1000000.0, tie_word_embeddings=True, torch_dtype="float16"),
+    "gemma2": llama_config("gemma2", head_dim=16, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh",
+                           attn_logit_softcapping=2.0, final_logit_softcapping=12.0, sliding_window=8, torch_dtype="float16"),
+    "gemma3_text": llama_config("gemma3_text", head_dim=16, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh",
+                                num_hidden_layers=7, sliding_window=8, rope_theta=1000000.0, rope_local_base_freq=10000.0,
+                                rope_scaling={"rope_type": "linear", "factor": 8.0}, torch_dtype="float16"),
 }
 
 
-def gpt2_tensors(prefix="transformer."):
-    tensors = {f"{prefix}wte.weight": [VOCAB, HIDDEN], f"{prefix}wpe.weight": [POSITIONS, HIDDEN]}
+def gpt2_tensors(config, prefix="transformer."):
+    tensors = {f"{prefix}wte.weight": [VOCAB, HIDDEN], f"{prefix}wpe.weight": [config["n_positions"], HIDDEN]}
     for layer in range(LAYERS):
         block = f"{prefix}h.{layer}."
         for name, shape in {"attn.c_attn": [HIDDEN, 3 * HIDDEN], "attn.c_proj": [HIDDEN, HIDDEN],
@@ -46,20 +52,29 @@ def gpt2_tensors(prefix="transformer."):
     return tensors
 
 
-def llama_tensors(biases=False, tied=False):
-    head = HIDDEN // HEADS
+def llama_tensors(config):
+    kind, head = config["model_type"], config.get("head_dim") or HIDDEN // HEADS
+    gemma, biases = kind.startswith("gemma"), kind == "qwen2" or config.get("attention_bias")
+    tied = config.get("tie_word_embeddings", gemma)
     tensors = {"model.embed_tokens.weight": [VOCAB, HIDDEN]}
-    for layer in range(LAYERS):
+    for layer in range(config["num_hidden_layers"]):
         block = f"model.layers.{layer}."
         for name, rows in {"q": HEADS * head, "k": KV_HEADS * head, "v": KV_HEADS * head}.items():
             tensors[f"{block}self_attn.{name}_proj.weight"] = [rows, HIDDEN]
             if biases:
                 tensors[f"{block}self_attn.{name}_proj.bias"] = [rows]
-        tensors[f"{block}self_attn.o_proj.weight"] = [HIDDEN, HIDDEN]
+            if kind in ("qwen3", "gemma3_text") and name != "v":
+                tensors[f"{block}self_attn.{name}_norm.weight"] = [head]
+        tensors[f"{block}self_attn.o_proj.weight"] = [HIDDEN, HEADS * head]
+        if config.get("attention_bias"):
+            tensors[f"{block}self_attn.o_proj.bias"] = [HIDDEN]
         for name in ("gate", "up"):
             tensors[f"{block}mlp.{name}_proj.weight"] = [FFN, HIDDEN]
         tensors[f"{block}mlp.down_proj.weight"] = [HIDDEN, FFN]
-        for name in ("input", "post_attention"):
+        if config.get("mlp_bias"):
+            for name, rows in {"gate": FFN, "up": FFN, "down": HIDDEN}.items():
+                tensors[f"{block}mlp.{name}_proj.bias"] = [rows]
+        for name in ("input", "post_attention", *(("pre_feedforward", "post_feedforward") if gemma else ())):
             tensors[f"{block}{name}_layernorm.weight"] = [HIDDEN]
     tensors["model.norm.weight"] = [HIDDEN]
     if not tied:
@@ -67,18 +82,17 @@ def llama_tensors(biases=False, tied=False):
     return tensors
 
 
-TENSORS = {"gpt2": gpt2_tensors, "llama": llama_tensors, "qwen2": lambda: llama_tensors(biases=True, tied=True)}
-DTYPES = {"gpt2": "F32", "llama": "BF16", "qwen2": "F32"}
+DTYPES = {"gpt2": "F32", "llama": "BF16", "qwen2": "F32"}  # of the others F16
 
 
-def data_of(name, shape, dtype):
-    """Values around 0 for matrices and biases, around 1 for norms; the same for the same name."""
+def data_of(name, shape, dtype, spread=0.1, seed=""):
+    """Values around 0 for matrices and biases, around 1 for norms; the same for the same name and seed."""
     count = 1
     for size in shape:
         count *= size
-    source = random.Random(name)
+    source = random.Random(f"{seed}{name}")
     center = 1 if len(shape) == 1 and not name.endswith("bias") else 0
-    values = array.array("f", (center + source.gauss(0, 0.1) for _ in range(count)))
+    values = array.array("f", (center + source.gauss(0, spread) for _ in range(count)))
     if dtype == "F64":
         return array.array("d", values).tobytes()
     if dtype == "F16":
@@ -115,16 +129,17 @@ def read_safetensors(path):
             for name, info in header.items()}
 
 
-def make(family, directory, dtype=None, shards=1, config=None, mixed=False):
+def make(family, directory, dtype=None, shards=1, config=None, mixed=False, spread=0.1, seed=""):
     """Writes a directory and returns {name: (dtype, shape, data)}. `mixed`: norms in fp32 whatever the others are."""
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True)
-    dtype = dtype or DTYPES[family]
+    dtype = dtype or DTYPES.get(family, "F16")
+    config = {**CONFIGS[family], **(config or {})}
     tensors = {}
-    for name, shape in TENSORS[family]().items():
+    for name, shape in (gpt2_tensors if family == "gpt2" else llama_tensors)(config).items():
         own = "F32" if mixed and len(shape) == 1 else dtype
-        tensors[name] = (own, shape, data_of(name, shape, own))
-    (directory / "config.json").write_text(json.dumps({**CONFIGS[family], **(config or {})}, indent=2))
+        tensors[name] = (own, shape, data_of(name, shape, own, spread, seed))
+    (directory / "config.json").write_text(json.dumps(config, indent=2))
     (directory / "generation_config.json").write_text('{"eos_token_id": 2,  "do_sample": true}\n')
     (directory / "tokenizer.json").write_bytes('{"version": "1.0", "model": "\u00e9"}'.encode())
     (directory / "tokenizer_config.json").write_text("{}")
