@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 
 #include "tandem/base/file.h"
 #include "tandem/config/values.h"
@@ -48,6 +49,9 @@ void write_logits(const ModelSource& source, const BuildModel& model, std::vecto
   Config config = source.config;
   const auto tokens = static_cast<int64_t>(ids.size());
   if (!config.model.has(kWeightedPositions)) {
+    if (tokens > source.positions())
+      std::fprintf(stderr, "note: --ids: has %lld tokens, but the model was made for %lld positions\n",
+                   static_cast<long long>(tokens), static_cast<long long>(source.positions()));
     config.model.context = tokens;
   } else if (tokens > config.model.context) {
     throw ConfigError("--ids: the model has {} positions, found {} tokens", config.model.context, tokens);
@@ -67,7 +71,7 @@ void write_logits(const ModelSource& source, const BuildModel& model, std::vecto
   const DType dtype = elem == sizeof(float)                 ? DType::F32
                       : config.precision == Precision::Fp16 ? DType::F16
                                                             : DType::BF16;
-  hub::to_floats(found.data(), dtype, 1, logits);
+  hub::to_floats(found.data(), dtype, logits);
   std::string text = npy_header(static_cast<size_t>(tokens), static_cast<size_t>(config.model.vocab));
   text.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
   write_atomically(file, text);

@@ -6,6 +6,7 @@
 
 #include "tandem/base/file.h"
 #include "tandem/cli/checkpoint_session.h"
+#include "tandem/hub/config_json.h"
 #include "tandem/hub/fill_model.h"
 #include "tandem/hub/kept_files.h"
 #include "tandem/text/tokenizer.h"
@@ -41,10 +42,20 @@ ModelSource::ModelSource(const std::string& path, const std::vector<std::string>
 
 std::string ModelSource::tokenizer() const {
   const std::string& named = config.data.tokenizer;
-  const fs::path kept = manifest_ ? hub::kept_folder_of(manifest_->directory) : fs::path(config.model.from);
+  const fs::path kept = hub_files();
   // Bytes are what was not chosen where no text was read yet; a file may have been removed since.
   const bool use_kept = named == kBytes ? step() == 0 : !is_there(named);
   return use_kept && is_there(kept / "tokenizer.json") ? kept.string() : named;
+}
+
+// The directory itself, or what a run keeps of it.
+fs::path ModelSource::hub_files() const {
+  return manifest_ ? hub::kept_folder_of(manifest_->directory) : fs::path(config.model.from);
+}
+
+int64_t ModelSource::positions() const {
+  const fs::path files = hub_files();
+  return is_there(files / "config.json") ? hub::read_config_json(files).positions : config.model.context;
 }
 
 void ModelSource::load(Session& session, const Config& run) const {

@@ -1,6 +1,7 @@
 // Weights to run forward, from a checkpoint, a run, or a Hugging Face directory as it stands.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,11 +28,15 @@ class ModelSource {
   Config config;
   // That of the model's texts: what it was trained with, or what came with it.
   std::string tokenizer() const;
+  // That the model was made for, where a Hugging Face directory says it; else those it was trained with.
+  int64_t positions() const;
   int64_t step() const { return manifest_ ? manifest_->meta.step : 0; }
   // Into a forward-only session of `run`, which is this config or one with another context.
   void load(Session& session, const Config& run) const;
 
  private:
+  std::filesystem::path hub_files() const;
+
   std::optional<Manifest> manifest_;
 };
 

@@ -23,8 +23,8 @@ std::string_view safetensors_name(DType dtype);  // "F32", of the same four
 std::optional<DType> parse_torch_dtype(std::string_view name);
 std::string_view torch_name(DType dtype);
 
-// Elements of `src`, of a weight's type, `stride` elements apart (1: neighbours); as many as `dst` has.
-void to_floats(const std::byte* src, DType dtype, int64_t stride, std::span<float> dst);
+// Elements of `src`, of a weight's type; as many as `dst` has.
+void to_floats(const std::byte* src, DType dtype, std::span<float> dst);
 // To nearest even; `dst` has the bytes of src.size() elements. The other way round gives the same bits.
 void from_floats(std::span<const float> src, DType dtype, std::byte* dst);
 

@@ -6,13 +6,14 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/split_float.h"
+#include "tandem/base/thread_pool.h"
 #include "tandem/base/utf8.h"
 #include "tandem/hub/hub_dtype.h"
 
 namespace tandem::hub {
 namespace {
 
-constexpr int64_t kChunkElems = 1 << 16;  // of floats on their way, for a cache
+constexpr int64_t kChunkElems = 1 << 16;  // on their way, for a cache
 
 // Elements from `at` of the box on.
 void store(const TensorTarget& target, int64_t at, std::span<const float> values) {
@@ -31,6 +32,33 @@ void store(const TensorTarget& target, int64_t at, std::span<const float> values
     return;
   }
   from_floats(values, target.dtype, dst);
+}
+
+// An fp32 target's own memory: arenas are aligned for any type.
+std::span<float> floats_at(const TensorTarget& target, size_t at, size_t elems) {
+  return {reinterpret_cast<float*>(target.bytes.data()) + at, elems};
+}
+
+// Rows of a piece, so that threads share one that is large.
+std::vector<TensorTarget> in_parts(const TensorTarget& target) {
+  constexpr int64_t kPartElems = 1 << 20;
+  const int64_t cols = std::max<int64_t>(1, target.box.cols());
+  const int64_t step = std::max<int64_t>(1, kPartElems / cols);
+  std::vector<TensorTarget> parts;
+  for (int64_t row = target.box.row_begin; row < target.box.row_end; row += step) {
+    TensorTarget part = target;
+    part.box.row_begin = row;
+    part.box.row_end = std::min(target.box.row_end, row + step);
+    const auto cut = [&](std::span<std::byte> bytes) {
+      const size_t row_bytes = bytes.size() / static_cast<size_t>(target.box.rows());
+      return bytes.subspan(static_cast<size_t>(row - target.box.row_begin) * row_bytes,
+                           static_cast<size_t>(part.box.rows()) * row_bytes);
+    };
+    part.bytes = cut(target.bytes);
+    part.low = cut(target.low);
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -114,61 +142,52 @@ DType HubWeights::dtype() const {
   return most == bytes.end() ? DType::F32 : most->first;
 }
 
-// `box` is of the part: rows from its first one on.
-void HubWeights::read_floats(const Part& part, int64_t total_cols, const Box& box,
-                             std::span<float> dst) const {
-  const int64_t elem = dtype_bytes(part.dtype);
-  const std::byte* bytes = part.tensor->bytes.data();
-  const auto at = [&](int64_t index) { return bytes + index * elem; };
-  if (!part.transposed) {
-    if (box.cols() == total_cols) return to_floats(at(box.row_begin * total_cols), part.dtype, 1, dst);
-    for (int64_t row = 0; row < box.rows(); ++row) {
-      to_floats(at((box.row_begin + row) * total_cols + box.col_begin), part.dtype, 1,
-                dst.subspan(static_cast<size_t>(row * box.cols()), static_cast<size_t>(box.cols())));
-    }
+// Whether the target's bytes are those of the file: a bf16 is the high half of an fp32 whose low one is zero.
+bool HubWeights::copies(const Part& part, const TensorTarget& target) {
+  return part.dtype == target.dtype ? !target.in_halves() : part.dtype == DType::BF16 && target.in_halves();
+}
+
+// `box` is of the part: rows from its first one on. Rows that are cut into small pieces are read whole.
+void HubWeights::read_rows(const Part& part, int64_t total_cols, const Box& box,
+                           std::span<std::byte> dst) const {
+  constexpr size_t kWorthACall = 2048;
+  const auto elem = static_cast<size_t>(dtype_bytes(part.dtype));
+  const size_t row_bytes = static_cast<size_t>(total_cols) * elem, first = static_cast<size_t>(box.row_begin);
+  const size_t skip = static_cast<size_t>(box.col_begin) * elem, run = static_cast<size_t>(box.cols()) * elem;
+  const auto rows = static_cast<size_t>(box.rows());
+  if (run == row_bytes) return set_.read(*part.tensor, first * row_bytes, dst.first(rows * run));
+  if (run >= kWorthACall) {
+    for (size_t row = 0; row < rows; ++row)
+      set_.read(*part.tensor, (first + row) * row_bytes + skip, dst.subspan(row * run, run));
     return;
   }
-  // A row of the file is a column here: a few rows of ours at a time use whole cache lines of it.
+  std::vector<std::byte> whole(rows * row_bytes);
+  set_.read(*part.tensor, first * row_bytes, whole);
+  for (size_t row = 0; row < rows; ++row)
+    std::memcpy(dst.data() + row * run, whole.data() + row * row_bytes + skip, run);
+}
+
+// A row of the file is a column here, which only a map gives without reading all of it: a few rows of ours at
+// a time use whole cache lines of it.
+void HubWeights::read_transposed(const Part& part, const TensorTarget& target, int64_t begin,
+                                 int64_t end) const {
   constexpr int64_t kRows = 32;
+  const int64_t elem = dtype_bytes(part.dtype), cols = target.box.cols();
   float lane[kRows];
-  for (int64_t row = 0; row < box.rows(); row += kRows) {
-    const int64_t rows = std::min(kRows, box.rows() - row);
-    for (int64_t col = 0; col < box.cols(); ++col) {
-      to_floats(at((box.col_begin + col) * part.rows + box.row_begin + row), part.dtype, 1,
-                std::span(lane, static_cast<size_t>(rows)));
-      for (int64_t i = 0; i < rows; ++i) dst[static_cast<size_t>((row + i) * box.cols() + col)] = lane[i];
+  std::vector<float> rows(static_cast<size_t>(kRows * cols));
+  expect_pages(part.tensor->bytes);
+  for (int64_t row = begin; row < end; row += kRows) {
+    const int64_t count = std::min(kRows, end - row);
+    for (int64_t col = 0; col < cols; ++col) {
+      const int64_t at = (target.box.col_begin + col) * part.rows + row - part.row_begin;
+      to_floats(part.tensor->bytes.data() + at * elem, part.dtype,
+                std::span(lane, static_cast<size_t>(count)));
+      for (int64_t i = 0; i < count; ++i) rows[static_cast<size_t>(i * cols + col)] = lane[i];
     }
+    store(target, (row - target.box.row_begin) * cols,
+          std::span(rows).first(static_cast<size_t>(count * cols)));
   }
-}
-
-// Whether the target's 16 bits are those of the file: a bf16 is the high half of an fp32 whose low one is
-// zero.
-bool HubWeights::copies(const Part& part, const TensorTarget& target) {
-  return part.dtype == DType::BF16 && !part.transposed && (target.in_halves() || target.dtype == DType::BF16);
-}
-
-void HubWeights::copy_rows(const Part& part, int64_t total_cols, int64_t row_begin, int64_t row_end,
-                           const TensorTarget& target) {
-  const Box& box = target.box;
-  const bool whole = box.cols() == total_cols;  // then all rows are one run
-  const int64_t runs = whole ? 1 : row_end - row_begin;
-  const auto bytes = static_cast<size_t>((whole ? row_end - row_begin : 1) * box.cols() * 2);
-  for (int64_t run = 0; run < runs; ++run) {
-    const auto from =
-        static_cast<size_t>(((row_begin - part.row_begin + run) * total_cols + box.col_begin) * 2);
-    const auto to = static_cast<size_t>((row_begin - box.row_begin + run) * box.cols() * 2);
-    std::memcpy(target.bytes.data() + to, part.tensor->bytes.data() + from, bytes);
-    if (target.in_halves()) std::memset(target.low.data() + to, 0, bytes);
-  }
-}
-
-// Of the file, for some rows of the parameter.
-std::span<const std::byte> HubWeights::bytes_of(const Part& part, int64_t total_cols, int64_t row_begin,
-                                                int64_t row_end) {
-  if (part.transposed) return part.tensor->bytes;
-  const int64_t row_bytes = total_cols * dtype_bytes(part.dtype);
-  return part.tensor->bytes.subspan(static_cast<size_t>((row_begin - part.row_begin) * row_bytes),
-                                    static_cast<size_t>((row_end - row_begin) * row_bytes));
+  release_pages(part.tensor->bytes);
 }
 
 void HubWeights::read(const TensorTarget& target) const {
@@ -179,27 +198,50 @@ void HubWeights::read(const TensorTarget& target) const {
   const int64_t total_cols = whole_box(target.shape).col_end;
   const int64_t cols = target.box.cols();
   const int64_t step = std::max<int64_t>(1, kChunkElems / cols);
-  std::vector<float> chunk(static_cast<size_t>(std::min(step, target.box.rows()) * cols));
+  std::vector<std::byte> raw;
+  std::vector<float> floats;
   for (const Part& part : found->second) {
     const int64_t begin = std::max(part.row_begin, target.box.row_begin);
     const int64_t end = std::min(part.row_begin + part.rows, target.box.row_end);
     if (begin >= end) continue;
-    const std::span<const std::byte> pages = bytes_of(part, total_cols, begin, end);
-    expect_pages(pages);
-    if (copies(part, target)) {
-      copy_rows(part, total_cols, begin, end, target);
-      release_pages(pages);
+    if (part.transposed) {
+      read_transposed(part, target, begin, end);
       continue;
     }
     for (int64_t row = begin; row < end; row += step) {
       const int64_t last = std::min(end, row + step);
       const Box box{row - part.row_begin, last - part.row_begin, target.box.col_begin, target.box.col_end};
-      const auto floats = std::span(chunk).first(static_cast<size_t>(box.elems()));
-      read_floats(part, total_cols, box, floats);
-      store(target, (row - target.box.row_begin) * cols, floats);
+      const auto elems = static_cast<size_t>(box.elems());
+      const auto at = static_cast<size_t>((row - target.box.row_begin) * cols);
+      if (copies(part, target)) {
+        const auto elem = static_cast<size_t>(dtype_bytes(part.dtype));
+        read_rows(part, total_cols, box, target.bytes.subspan(at * elem, elems * elem));
+        if (target.in_halves()) std::memset(target.low.data() + at * 2, 0, elems * 2);
+        continue;
+      }
+      raw.resize(elems * static_cast<size_t>(dtype_bytes(part.dtype)));
+      read_rows(part, total_cols, box, raw);
+      if (target.dtype == DType::F32 && !target.in_halves()) {
+        to_floats(raw.data(), part.dtype, floats_at(target, at, elems));
+        continue;
+      }
+      floats.resize(elems);
+      to_floats(raw.data(), part.dtype, floats);
+      store(target, static_cast<int64_t>(at), floats);
     }
-    release_pages(pages);
   }
+}
+
+void HubWeights::read_all(std::span<const TensorTarget> targets, ThreadPool& pool,
+                          const std::function<void(int64_t)>& told) const {
+  std::vector<TensorTarget> parts;
+  for (const TensorTarget& target : targets) {
+    for (TensorTarget& part : in_parts(target)) parts.push_back(std::move(part));
+  }
+  pool.parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t i, int) {
+    read(parts[static_cast<size_t>(i)]);
+    told(parts[static_cast<size_t>(i)].num_bytes());
+  });
 }
 
 }  // namespace tandem::hub

@@ -1,8 +1,9 @@
-// The weights of a Hugging Face directory as our parameters: any box of any of them, read from the map of the
-// file, so that a rank touches only what it holds.
+// The weights of a Hugging Face directory as our parameters: any box of any of them. A rank reads only what
+// it holds, a little at a time, so that loading needs no memory beside that of the weights.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -14,6 +15,10 @@
 #include "tandem/hub/config_json.h"
 #include "tandem/hub/tensor_names.h"
 #include "tandem/hub/tensor_set.h"
+
+namespace tandem {
+class ThreadPool;
+}
 
 namespace tandem::hub {
 
@@ -31,6 +36,9 @@ class HubWeights {
 
   // Fills the target's box, converted to its type: F32 as it is or in halves, F16 or BF16.
   void read(const TensorTarget& target) const;
+  // All of them, on all threads; `told` gets the bytes of each part that is done, from any thread.
+  void read_all(std::span<const TensorTarget> targets, ThreadPool& pool,
+                const std::function<void(int64_t)>& told) const;
 
  private:
   struct Part {
@@ -43,11 +51,8 @@ class HubWeights {
   void check_head(const ModelConfig& model) const;
   void check_extra() const;
   static bool copies(const Part& part, const TensorTarget& target);
-  static void copy_rows(const Part& part, int64_t total_cols, int64_t row_begin, int64_t row_end,
-                        const TensorTarget& target);
-  static std::span<const std::byte> bytes_of(const Part& part, int64_t total_cols, int64_t row_begin,
-                                             int64_t row_end);
-  void read_floats(const Part& part, int64_t total_cols, const Box& box, std::span<float> dst) const;
+  void read_rows(const Part& part, int64_t total_cols, const Box& box, std::span<std::byte> dst) const;
+  void read_transposed(const Part& part, const TensorTarget& target, int64_t begin, int64_t end) const;
 
   TensorSet set_;
   std::string prefix_;

@@ -176,6 +176,9 @@ std::vector<SafeTensor> parse_safetensors(std::span<const std::byte> file, const
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), file_(path), tensors_(parse_safetensors(file_.bytes(), path.string(), &metadata_)) {}
+    : path_(path),
+      file_(path),
+      reader_(path),
+      tensors_(parse_safetensors(file_.bytes(), path.string(), &metadata_)) {}
 
 }  // namespace tandem::hub

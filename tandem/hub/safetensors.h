@@ -13,6 +13,7 @@
 
 #include "tandem/base/file.h"
 #include "tandem/base/shape.h"
+#include "tandem/hub/placed_reader.h"
 
 namespace tandem::hub {
 
@@ -39,9 +40,15 @@ class SafetensorsFile {
   const std::vector<SafeTensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
+  // Bytes of one of the tensors, without its pages becoming this process's memory.
+  void read(const SafeTensor& tensor, size_t offset, std::span<std::byte> dst) const {
+    reader_.read(static_cast<size_t>(tensor.bytes.data() - file_.bytes().data()) + offset, dst);
+  }
+
  private:
   std::filesystem::path path_;
   MappedFile file_;
+  PlacedReader reader_;
   std::map<std::string, std::string> metadata_;
   std::vector<SafeTensor> tensors_;
 };

@@ -22,6 +22,10 @@ class TensorSet {
   const std::map<std::string, const SafeTensor*, std::less<>>& by_name() const { return by_name_; }
   const std::filesystem::path& path() const { return path_; }  // as it was given
   int64_t total_bytes() const;
+  // Bytes of a tensor from `offset` on. Throws IoError.
+  void read(const SafeTensor& tensor, size_t offset, std::span<std::byte> dst) const {
+    files_[file_of_.at(&tensor)].read(tensor, offset, dst);
+  }
 
  private:
   void add(const std::filesystem::path& file);

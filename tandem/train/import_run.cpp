@@ -9,6 +9,7 @@
 #include "tandem/config/print.h"
 #include "tandem/hub/kept_files.h"
 #include "tandem/metrics/long_work.h"
+#include "tandem/runtime/arena.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/hub_start.h"
@@ -51,21 +52,21 @@ std::filesystem::path import_run(const Config& config, const Backend& backend, c
   lock.take(directory.path());
 
   ThreadPool pool(thread_count(config));
-  std::vector<std::vector<float>> values;
-  std::vector<TensorView> views;
   int64_t bytes = 0;
+  for (const hub::ParamSources& param : weights.params())
+    bytes += param.shape.elems() * dtype_bytes(DType::F32);
+  const HostArena memory(bytes, pool);
+  std::vector<TensorTarget> targets;
+  std::vector<TensorView> views;
+  std::span<std::byte> left = memory.span();
   for (const hub::ParamSources& param : weights.params()) {
-    values.emplace_back(static_cast<size_t>(param.shape.elems()));
-    views.push_back({param.name, DType::F32, param.shape, std::as_bytes(std::span(values.back()))});
-    bytes += views.back().num_bytes();
+    const auto own = left.first(static_cast<size_t>(param.shape.elems() * dtype_bytes(DType::F32)));
+    left = left.subspan(own.size());
+    targets.push_back({param.name, DType::F32, param.shape, own});
+    views.push_back({param.name, DType::F32, param.shape, own});
   }
   LongWork work(fmt::format("reading {}", config.model.from), bytes);
-  pool.parallel_for(static_cast<int64_t>(views.size()), [&](int64_t i, int) {
-    const hub::ParamSources& param = weights.params()[static_cast<size_t>(i)];
-    weights.read({param.name, DType::F32, param.shape,
-                  std::as_writable_bytes(std::span(values[static_cast<size_t>(i)]))});
-    work.done(views[static_cast<size_t>(i)].num_bytes());
-  });
+  weights.read_all(targets, pool, [&](int64_t more) { work.done(more); });
 
   keep_hub(config, directory.path(), {});
   directory.write_plan(step);

@@ -239,33 +239,10 @@ bool is_weight(std::string_view tensor) {
   return tensor.find(':') == std::string_view::npos && !tensor.starts_with(kHintPrefix);
 }
 
-// Rows of a piece, so that threads share one that is large.
-std::vector<TensorTarget> in_parts(const TensorTarget& target) {
-  constexpr int64_t kPartElems = 1 << 20;
-  const int64_t cols = std::max<int64_t>(1, target.box.cols());
-  const int64_t step = std::max<int64_t>(1, kPartElems / cols);
-  std::vector<TensorTarget> parts;
-  for (int64_t row = target.box.row_begin; row < target.box.row_end; row += step) {
-    TensorTarget part = target;
-    part.box.row_begin = row;
-    part.box.row_end = std::min(target.box.row_end, row + step);
-    const auto cut = [&](std::span<std::byte> bytes) {
-      const size_t row_bytes = bytes.size() / static_cast<size_t>(target.box.rows());
-      return bytes.subspan(static_cast<size_t>(row - target.box.row_begin) * row_bytes,
-                           static_cast<size_t>(part.box.rows()) * row_bytes);
-    };
-    part.bytes = cut(target.bytes);
-    part.low = cut(target.low);
-    parts.push_back(std::move(part));
-  }
-  return parts;
-}
-
 }  // namespace
 
 void load_weights(Session& session, const hub::HubWeights& weights, bool quiet) {
   LoadTargets targets(session, is_weight);
-  std::vector<TensorTarget> parts;
   int64_t bytes = 0;
   for (const TensorTarget& target : targets.list()) {
     const hub::ParamSources* param = weights.find(target.name);
@@ -275,13 +252,9 @@ void load_weights(Session& session, const hub::HubWeights& weights, bool quiet) 
       throw DataError("{}: gives the parameter '{}' as {}, but the model has {}", origin, target.name,
                       to_string(param->shape), to_string(target.shape));
     bytes += target.num_bytes();
-    for (TensorTarget& part : in_parts(target)) parts.push_back(std::move(part));
   }
   LongWork work(fmt::format("reading {}", weights.tensors().path().string()), bytes, quiet);
-  session.pool().parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t i, int) {
-    weights.read(parts[static_cast<size_t>(i)]);
-    work.done(parts[static_cast<size_t>(i)].num_bytes());
-  });
+  weights.read_all(targets.list(), session.pool(), [&](int64_t more) { work.done(more); });
   targets.store();
   session.refresh_weights();
 }
