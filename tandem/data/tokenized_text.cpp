@@ -5,8 +5,10 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/quantity.h"
+#include "tandem/base/utf8.h"
 #include "tandem/data/held_out.h"
 #include "tandem/data/text_file.h"
+#include "tandem/text/characters.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem {
@@ -28,6 +30,14 @@ class TokensInMemory final : public TokenSource {
 };
 
 }  // namespace
+
+int64_t num_replaced_in(const std::filesystem::path& file) {
+  const MappedFile mapped(file);
+  const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
+  int64_t num_replaced = 0;
+  if (!is_utf8(text)) valid_text(text, num_replaced);
+  return num_replaced;
+}
 
 std::unique_ptr<TokenSource> open_tokenized(const std::filesystem::path& file, const std::string& name,
                                             std::optional<Split> part, int64_t context) {

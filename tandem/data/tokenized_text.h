@@ -18,4 +18,7 @@ inline constexpr int64_t kMostTokenizedBytes = int64_t{64} << 20;
 std::unique_ptr<TokenSource> open_tokenized(const std::filesystem::path& file, const std::string& tokenizer,
                                             std::optional<Split> part, int64_t context);
 
+// How many U+FFFD a tokenizer reads in place of what is no UTF-8 in the file.
+int64_t num_replaced_in(const std::filesystem::path& file);
+
 }  // namespace tandem

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <cmath>
 
 #include "tandem/base/error.h"
@@ -265,7 +267,19 @@ TEST(ConfigJson, AModelFindsTheFamilyThatHasAllOfIt) {
   EXPECT_EQ("llama", family_of(own, "run").model_type) << "in whichever order its numbers are written";
   ModelConfig odd = parse(small("qwen3")).model;
   odd.logit_softcap = 5;
-  EXPECT_NE(std::string::npos, message_of<ConfigError>([&] { family_of(odd, "run"); }).find("model."));
+  EXPECT_NE(std::string::npos, message_of<ConfigError>([&] { family_of(odd, "run"); }).find("logit_softcap"));
+}
+
+TEST(ConfigJson, ANumberThatNoFamilyMayHaveIsNamed) {
+  const auto refusal = [](const ModelConfig& model) {
+    return message_of<ConfigError>([&] { family_of(model, "run"); });
+  };
+  ModelConfig partial = parse(small("qwen3")).model;
+  partial.rope_dims = partial.head / 2;
+  EXPECT_NE(std::string::npos, refusal(partial).find("has this model.rope_dims")) << refusal(partial);
+  ModelConfig gpt2 = parse(small("gpt2")).model;
+  gpt2.norm_eps = std::numeric_limits<double>::infinity();
+  EXPECT_NE(std::string::npos, refusal(gpt2).find("has this model.norm_eps")) << refusal(gpt2);
 }
 
 }  // namespace

@@ -124,14 +124,36 @@ ModelConfig settled(ModelConfig model) {
   return model;
 }
 
-// The key that does not survive a family's config.json.
-std::string lost_in(const HubFamily& family, const ModelConfig& model, const std::string& origin) {
+std::optional<ModelConfig> written_and_read(const HubFamily& family, const ModelConfig& model) {
   const std::string text = config_json(family, model, model.context, DType::F32).dump();
   try {
-    return first_difference(model, parse_config_json(text, origin).model);
+    return parse_config_json(text, "config.json").model;
   } catch (const ConfigError&) {  // a number that this family may not have
-    return "model.family";
+    return std::nullopt;
   }
+}
+
+// The key without whose value, with its usual one instead, a family can have the model: it is out of range.
+std::string out_of_range(const HubFamily& family, const ModelConfig& model) {
+  Config usual;
+  usual.model.family = model.family;
+  for (const Key& key : keys()) {
+    if (!key.path.starts_with("model.") || !applies(key, model.family)) continue;
+    Config other;
+    other.model = model;
+    const nlohmann::json value = key.read(usual);
+    if (value == key.read(other) || value.is_array()) continue;
+    const RawValue raw{{value.is_string() ? value.get<std::string>() : value.dump()}, false};
+    if (!key.write(other, raw, key.limits) && written_and_read(family, other.model))
+      return std::string(key.path);
+  }
+  return "model.family";
+}
+
+// The key that does not survive a family's config.json.
+std::string lost_in(const HubFamily& family, const ModelConfig& model) {
+  const std::optional<ModelConfig> read = written_and_read(family, model);
+  return read ? first_difference(model, *read) : out_of_range(family, model);
 }
 
 }  // namespace
@@ -184,7 +206,7 @@ const HubFamily& family_of(const ModelConfig& model, const std::string& origin) 
   std::string key = "model.family";
   for (const HubFamily& family : hub_families()) {
     if (family.family != model.family) continue;
-    const std::string differs = lost_in(family, model, origin);
+    const std::string differs = lost_in(family, model);
     if (differs.empty()) return family;
     if (key == "model.family") key = differs;  // of the plainest
   }

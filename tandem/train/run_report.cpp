@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <set>
 
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/data/tokenized_text.h"
 #include "tandem/metrics/summary.h"
+#include "tandem/text/tokenizer.h"
 #include "tandem/train/run_data.h"
 
 namespace tandem {
@@ -21,6 +25,26 @@ double step_flops(const OpenRun& run) {
   return static_cast<double>(run.steps->session().step().model_flops) *
          static_cast<double>(run.config.accumulation() * run.config.parallel.data);
 }
+
+namespace {
+
+// Bytes are read as they are; what a tokenizer cannot read as text is told once for each file.
+void tell_broken_text(const DataConfig& data, Journal& journal) {
+  if (data.tokenizer == kBytes) return;
+  std::set<std::string> files;
+  for (const DataSources* sources : {&data.train, &data.eval}) {
+    for (const DataSource& set : sources->sets) files.insert(set.path);
+  }
+  for (const std::string& file : files) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(file, ignored)) continue;
+    if (const int64_t replaced = num_replaced_in(file); replaced > 0)
+      journal.message(fmt::format("warning: {}: not all of it was UTF-8: {} U+FFFD in place of what was not",
+                                  file, replaced));
+  }
+}
+
+}  // namespace
 
 void announce_run(OpenRun& run, int64_t resumed) {
   const Config& config = run.config;
@@ -48,6 +72,7 @@ void announce_run(OpenRun& run, int64_t resumed) {
                     "another set as data.eval, all)",
                     config.data.train.text(), held_out, held_out + run.steps->train_data().num_samples()));
   }
+  tell_broken_text(config.data, journal);
   if (config.threads > num_cores()) {
     journal.message(fmt::format("warning: threads is {}, but this machine has {}; threads=0 takes as many",
                                 config.threads, count_of(num_cores(), "core")));

@@ -1,7 +1,10 @@
 """Training that starts from a Hugging Face directory: every layout of ranks reads the same weights, and a run needs the
 directory only for its first step."""
 
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import hub_test
 import reference
@@ -97,6 +100,40 @@ class Training(HubTest):
                     for row, wanted in zip(found, expected):
                         for a, b in zip(row, wanted):
                             self.assertLess(abs(a - b), 1e-5 + 1e-4 * abs(b))
+
+    def test_loading_takes_no_memory_beside_the_plan(self):
+        directory = self.directory / "20m"
+        script = pathlib.Path(__file__).resolve().parents[2] / "bench" / "make_directory.py"
+        subprocess.run([sys.executable, script, directory, "--shape", "20m"], check=True, capture_output=True)
+        file = (directory / "model.safetensors").stat().st_size
+        for layout in ("one", "fsdp-2"):
+            with self.subTest(layout):
+                content = self.config(directory, precision="bf16", parallel=LAYOUTS[layout], model={"context": 32},
+                                      train={"batch": 2, "micro_batch": 1})
+                idle = max(row["idle_rss_bytes"] for row in self.bench(content))
+                run = self.train(content, layout)
+                summary = tandem_run.read_summary(run)
+                planned, peak = sum(summary["planned_bytes"].values()), summary["peak_rss_bytes"]
+                self.assertGreater(file, 0.05 * planned, "too little to tell")
+                away = (peak - idle - planned) / (planned + idle)
+                self.assertLessEqual(away, 0.02, f"planned {planned}, idle {idle}, peak {peak}: {away:+.2%}")
+
+    def test_more_tokens_than_positions_are_told(self):
+        directory, _ = self.make("llama")
+        self.tandem("import", directory, self.directory / "run")
+        for source in (directory, self.directory / "run"):
+            for count in (40, 41):
+                ids = ",".join(["1"] * count)
+                said = self.tandem("evaluate", source, "--logits", "x.npy", "--ids", ids, "--set", "device=cpu").err
+                note = "note: --ids: has 41 tokens, but the model was made for 40 positions\n"
+                self.assertEqual(note if count == 41 else "", said)
+
+    def test_info_of_a_run_that_no_family_holds(self):
+        run = self.train({**self.config("x"), "model": {"family": "llama", "layers": 1, "width": 16, "heads": 2, "rope_dims": 4,
+                                                        "context": 8, "qk_norm": "head"}}, "odd")
+        self.refuse(tandem_run.BAD_USAGE, ("model.rope_dims",), "export", run, self.directory / "out")
+        info = hub_test.json.loads(self.tandem("info", run, "--json").out)
+        self.assertEqual(("run", "llama", 5), (info["kind"], info["family"], len(info["memory"])))
 
     def test_info_knows_directories_runs_and_files(self):
         directory, tensors = self.make("qwen2")

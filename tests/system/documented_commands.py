@@ -34,7 +34,7 @@ NOT_RUN = {
     r"^python3 bench/": "measures for minutes, some of it beside PyTorch",
     r"^srun ": "needs Slurm",
     r"^head=": "needs Slurm",
-    r" --format gguf": "needs a run that keeps a tokenizer; tests/hub/gguf.py does it",
+    r" RUN OUT.gguf --format gguf": "needs a run that keeps a tokenizer; the page has one, too",
     r" --nnodes ": "needs several nodes; tests/dist/nodes.py starts them",
     r"^echo \$\?": "shows the exit code of the command before it, which a person has interrupted",
 }

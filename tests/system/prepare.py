@@ -105,6 +105,18 @@ class Prepare(TandemTest):
         self.assertEqual(["warning: not all of it was UTF-8: 1000 U+FFFD in place of what was not"],
                          result.err.splitlines())
 
+    def test_broken_text_that_is_trained_on_is_told_once(self):
+        tokenizer = small_tokenizer.write(self.directory / "tokenizer")
+        broken = self.directory / "broken.txt"
+        broken.write_bytes(b"the \xff owl\n\xe2\x82 reads\n" * 500)
+        told = f"warning: {broken}: not all of it was UTF-8: 1000 U+FFFD in place of what was not"
+        for name, times in ((str(tokenizer), 1), ("bytes", 0)):
+            with self.subTest(name):
+                content = tandem_run.config({**tandem_run.GPT2, "vocab": 400}, train={"steps": 2, "eval_every": 1},
+                                            data={"train": str(broken), "eval": str(broken), "tokenizer": name})
+                result = self.tandem("train", self.write_config(content), "--run-dir", self.directory / f"run-{times}")
+                self.assertEqual(times, result.err.count(told), result)
+
     def test_a_bad_line_is_named_and_nothing_is_left(self):
         lines = self.write_lines("a.jsonl", ["the owl"] * 70000)
         with lines.open("a") as file:
