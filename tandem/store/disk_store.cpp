@@ -103,6 +103,20 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return found;
 }
 
+int64_t modified(const fs::path& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_mtime) : 0;
+}
+
+int64_t bytes_below(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_symlink(path, error)) return 0;
+  if (!fs::is_directory(path, error)) return static_cast<int64_t>(fs::file_size(path, error));
+  int64_t bytes = 0;
+  for (const fs::path& entry : entries_of(path)) bytes += bytes_below(entry);
+  return bytes;
+}
+
 }  // namespace
 
 std::unique_ptr<ObjectReader> open_file(const fs::path& path) { return std::make_unique<FileReader>(path); }
@@ -130,7 +144,7 @@ std::vector<StoredObject> DiskStore::list(const std::string& prefix) const {
       if (fs::is_directory(status)) {
         self(self, name + "/");
       } else if (fs::is_regular_file(status) && name.starts_with(prefix)) {
-        found.push_back({name, static_cast<int64_t>(fs::file_size(path, error))});
+        found.push_back({name, static_cast<int64_t>(fs::file_size(path, error)), modified(path)});
       }
     }
   };
@@ -147,6 +161,40 @@ void DiskStore::remove(const std::string& name) {
 }
 
 int64_t DiskStore::free_bytes() const { return free_disk_bytes(directory_); }
+
+// A link takes a name only where it is free.
+bool DiskStore::put_new(const std::string& name, std::string_view text) {
+  const fs::path path = path_of(name);
+  make_directories(path.parent_path());
+  const fs::path hidden =
+      path.parent_path() / fmt::format("{}{}-{}-{:x}", kHiddenPrefix, path.filename().string(), ::getpid(),
+                                       reinterpret_cast<uintptr_t>(&text));
+  OutputFile file(hidden);
+  file.write_all(std::as_bytes(std::span(text)));
+  file.sync_and_close();
+  const bool linked = ::link(hidden.c_str(), path.c_str()) == 0;
+  const int problem = errno;
+  std::error_code ignored;
+  fs::remove(hidden, ignored);
+  if (!linked && problem == EEXIST) return false;
+  if (!linked) throw IoError("{}: cannot put: {}", description(name), std::strerror(problem));
+  sync_directory(path.parent_path());
+  return true;
+}
+
+std::vector<StoredObject> DiskStore::unfinished() const {
+  std::vector<StoredObject> found;
+  for (const fs::path& path : entries_of(directory_)) {
+    if (is_hidden(path)) found.push_back({path.filename().string(), bytes_below(path), modified(path)});
+  }
+  return found;
+}
+
+void DiskStore::remove_unfinished(const StoredObject& object) {
+  std::error_code error;
+  fs::remove_all(path_of(object.name), error);
+  if (error) throw IoError("{}: cannot remove: {}", description(object.name), error.message());
+}
 
 void DiskStore::make() { make_directories(directory_); }
 

@@ -20,6 +20,7 @@ class DiskStore final : public Store {
   std::vector<StoredObject> list(const std::string& prefix) const override;
   void remove(const std::string& name) override;
   int64_t free_bytes() const override;
+  bool put_new(const std::string& name, std::string_view text) override;
 
   void make() override;
   void put(const std::string& name, std::string_view text) override;
@@ -33,6 +34,8 @@ class DiskStore final : public Store {
   std::optional<std::string> alias(const std::string& name) const override;
   void put_back_replaced() override;
   std::vector<std::string> remove_leftovers() override;  // what a living process is filling stays
+  std::vector<StoredObject> unfinished() const override;
+  void remove_unfinished(const StoredObject& object) override;
 
  private:
   std::filesystem::path path_of(const std::string& name) const {

@@ -49,11 +49,20 @@ std::vector<StoredObject> IndexDraft::list() const {
 }
 
 void IndexDraft::commit(std::string_view index, std::span<const std::string> notes) {
+  bool replaces = false;
   for (const StoredObject& object : store_.list(bundle_ + "/")) {
-    if (object.name != index_of(bundle_) && !object.name.starts_with(full("")))
+    if (object.name == index_of(bundle_)) {
+      replaces = true;
+    } else if (!object.name.starts_with(full(""))) {
       replaced_.push_back(object.name);
+    }
   }
-  store_.put(index_of(bundle_), index);
+  if (replaces) {
+    store_.put(index_of(bundle_), index);
+  } else if (!store_.put_new(index_of(bundle_), index)) {
+    throw DataError("{}: somebody else has just put it; two must not write there at the same time",
+                    store_.description(index_of(bundle_)));
+  }
   try {
     put(kCommitted, "");
     for (const std::string& note : notes) remove(note);

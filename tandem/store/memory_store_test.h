@@ -42,6 +42,13 @@ class MemoryStore final : public Store {
     const std::lock_guard lock(mutex_);
     objects_.erase(name);
   }
+  bool put_new(const std::string& name, std::string_view text) override {
+    const auto bytes = std::as_bytes(std::span(text));
+    const std::lock_guard lock(mutex_);
+    return objects_
+        .try_emplace(name, std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()))
+        .second;
+  }
   int64_t free_bytes() const override { return std::numeric_limits<int64_t>::max(); }
 
  private:

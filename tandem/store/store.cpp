@@ -46,9 +46,11 @@ std::unique_ptr<ObjectBytes> Store::map(const std::string& name) const {
 }
 
 std::vector<std::string> Store::bundles() const {
+  const std::string index = fmt::format("/{}", kIndexName);
   std::vector<std::string> names;
-  for (const std::string& name : first_names(list(""))) {
-    if (exists(fmt::format("{}/{}", name, kIndexName))) names.push_back(name);
+  for (const StoredObject& object : list("")) {
+    if (object.name.find('/') + index.size() == object.name.size() && object.name.ends_with(index))
+      names.push_back(object.name.substr(0, object.name.size() - index.size()));
   }
   return names;
 }
@@ -86,6 +88,14 @@ std::vector<std::string> Store::remove_leftovers() {
   }
   return troubles;
 }
+
+std::vector<StoredObject> Store::unfinished() const { return {}; }
+
+void Store::remove_unfinished(const StoredObject& /*object*/) {}
+
+void Store::lend_memory(std::span<std::byte> /*memory*/) {}
+
+void Store::give_up() {}
 
 std::string read_text(const ObjectReader& object, int64_t most) {
   const int64_t bytes = object.size();

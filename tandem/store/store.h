@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/store/storage_options.h"
+
 namespace tandem {
 
 class Draft;
@@ -26,6 +28,7 @@ inline constexpr std::string_view kIndexName = "manifest.json";  // of a bundle'
 struct StoredObject {
   std::string name;
   int64_t bytes = 0;
+  int64_t modified = 0;  // seconds since 1970, 0 where nobody can tell
 };
 
 // An object that was opened. It may be read by many threads at the same time.
@@ -36,6 +39,8 @@ class ObjectReader {
   // Fills `dst`. Throws IoError, and DataError where the object ends before that.
   virtual void read_at(int64_t offset, std::span<std::byte> dst) const = 0;
   virtual std::string description() const = 0;  // for messages: a path, an address
+  // Each read is a call over a network: a few long ones are better than many short ones.
+  virtual bool is_far() const { return false; }
 };
 
 // An object that is being written part by part, so that it need not fit into memory. It is there when
@@ -69,6 +74,10 @@ class Store {
       const std::string& prefix) const = 0;          // by name; a store may be empty
   virtual void remove(const std::string& name) = 0;  // none of that name: nothing
   virtual int64_t free_bytes() const = 0;  // what may still be put; the largest number where nobody can tell
+  // A put that replaces nothing: false where there is an object of that name. Of many who try at the same
+  // time, in whatever processes, exactly one gets true, also where it tried several times and no other did.
+  // The text has to be of the caller alone.
+  virtual bool put_new(const std::string& name, std::string_view text) = 0;
 
   // What a store may do better than with the above.
   virtual void make();  // the place itself, where it is missing; before the first put
@@ -92,14 +101,28 @@ class Store {
   // Removes what killed writers left. Returns a sentence for each that cannot be removed: it is in nobody's
   // way. Where a store cannot tell the living from the dead, no draft may be open.
   virtual std::vector<std::string> remove_leftovers();
+  // What somebody has begun to write and not finished, or never will: bytes that no list shows.
+  virtual std::vector<StoredObject> unfinished() const;
+  virtual void remove_unfinished(const StoredObject& object);  // one of these
+  // Memory of which one writer at a time makes use (see writer_memory). Without, each writer takes its own.
+  virtual void lend_memory(std::span<std::byte> memory);
+  virtual void give_up();  // calls under way fail soon, and those to come at once: the process is ending
 };
 
 // Throws IoError, and DataError where the object has more bytes than `most`.
 inline constexpr int64_t kMostObjectText = int64_t{1} << 30;
 std::string read_text(const ObjectReader& object, int64_t most = kMostObjectText);
 
-// By address. A directory's path: a DiskStore. Here is where a store of another kind is added.
+// By address. "s3://bucket/prefix": an S3Store; a directory's path: a DiskStore. Here is where a store of
+// another kind is added.
 std::shared_ptr<Store> open_store(const std::string& address);
+bool is_remote(const std::string& address);  // has no path on this machine
+// What a writer of an object of so many bytes keeps in memory there, beside what it is given.
+int64_t writer_memory(const std::string& address, int64_t bytes);
+// How this process reaches stores over a network from here on, as its config says.
+void use_storage(const StorageOptions& options);
+// Of a remote address "s3://bucket/a/b": "s3://bucket/a" and "b".
+std::pair<std::string, std::string> split_address(const std::string& address);
 
 // A store that is shared: a manifest that was read from one is used after the call that opened it. Anything
 // that takes one takes the path of a directory as well.

@@ -4,13 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
 
 #include "tandem/base/message_of_test.h"
 #include "tandem/base/temporary_directory_test.h"
 #include "tandem/store/memory_store_test.h"
+#include "tandem/store/s3/fake_server_test.h"
 
 namespace tandem {
 namespace {
+
+// s3://BUCKET/PREFIX of a server that tests/store/promises.py has started; the promises are asked of it too.
+constexpr const char* kRealServer = "TANDEM_TEST_STORE";
+
+std::vector<const char*> kinds() {
+  std::vector<const char*> kinds = {"disk", "memory", "s3"};
+  if (std::getenv(kRealServer) != nullptr) kinds.push_back("server");
+  return kinds;
+}
 
 class EveryStore : public testing::TestWithParam<const char*> {
  protected:
@@ -38,9 +51,17 @@ class EveryStore : public testing::TestWithParam<const char*> {
   }
 
   const TemporaryDirectory directory_;
-  const std::shared_ptr<Store> store = GetParam() == std::string("disk")
-                                           ? open_store(directory_.path().string())
-                                           : std::make_shared<MemoryStore>();
+  std::shared_ptr<Store> make() const {
+    const std::string kind = GetParam();
+    if (kind == "disk") return open_store(directory_.path().string());
+    if (kind == "memory") return std::make_shared<MemoryStore>();
+    if (kind == "s3") return server_.store("s3://bucket/some/prefix");
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    return open_store(fmt::format("{}/{}", std::getenv(kRealServer), std::string(test->name())));
+  }
+
+  const s3::FakeServer server_;
+  const std::shared_ptr<Store> store = make();
 };
 
 TEST_P(EveryStore, GivesBackWhatWasPutAndReplacesIt) {
@@ -163,7 +184,21 @@ TEST_P(EveryStore, AnAliasMovesToTheNewName) {
   EXPECT_EQ(store->alias("one"), std::nullopt);
 }
 
-INSTANTIATE_TEST_SUITE_P(, EveryStore, testing::Values("disk", "memory"),
+TEST_P(EveryStore, OfManyWhoPutANewObjectOneDoes) {
+  std::atomic<int> winners{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] { winners += store->put_new("claim", fmt::format("of {}", i)) ? 1 : 0; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(winners, 1);
+  EXPECT_TRUE(text("claim").starts_with("of "));
+  EXPECT_FALSE(store->put_new("claim", "of another"));
+  EXPECT_EQ(listed(""), std::vector<std::string>{"claim"});
+  EXPECT_TRUE(store->unfinished().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryStore, testing::ValuesIn(kinds()),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
