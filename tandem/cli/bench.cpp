@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/clock.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/cli/command.h"
@@ -14,10 +14,6 @@
 
 namespace tandem::cli {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -88,11 +84,11 @@ ExitCode run_bench(const Bench& bench, const World& world) {
   for (int64_t i = 0; i < bench.flags.warmup + bench.flags.steps; ++i) {
     if (i + 1 == bench.flags.warmup + bench.flags.steps) sent_before = counted_sent(world);
     world.barrier("benchmark");  // rank 0 has measured the peak meanwhile
-    const double start = now_s();
+    const double start = steady_s();
     const StepResult result = run.runner().run(i + 1);
-    const double spent = now_s() - start;
+    const double spent = steady_s() - start;
     if (i == 0) {
-      first_s = now_s() - bench.start_s;
+      first_s = steady_s() - bench.start_s;
       overhead_s = first_s - spent;
     }
     if (i < bench.flags.warmup) continue;
@@ -183,10 +179,11 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      const Config config = flags->config.load().config;
-      const Backend backend = make_backend(config);
+      const WorldInfo info = read_world();
+      const Config config = flags->config.load(info).config;
+      const Backend backend = make_backend(config, info);
       const Bench bench{*flags, config, backend, action.model, action.start_s};
-      return run_in_world(config, [&](const World& world) { return run_bench(bench, world); });
+      return run_in_world(config, info, [&](const World& world) { return run_bench(bench, world); });
     };
   });
 }

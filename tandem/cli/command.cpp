@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "tandem/comm/connect.h"
 #include "tandem/hub/fill_model.h"
 #include "tandem/hub/kept_files.h"
 #include "tandem/kernels/cpu/backend.h"
@@ -45,10 +44,9 @@ void ConfigFlags::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto, cpu or cuda; the config's if not given")->type_name("NAME");
 }
 
-ResolvedConfig ConfigFlags::load(const std::string& run_dir) const {
+ResolvedConfig ConfigFlags::load(const WorldInfo& world, const std::string& run_dir) const {
   std::vector<Override> overrides = overrides_of(sets);
   if (!device.empty()) overrides.push_back({"device=" + device, "--device"});
-  const WorldInfo world = read_world();
   const auto fill = [&](ResolvedConfig& resolved) {
     const std::filesystem::path run = run_dir.empty() ? "runs/" + resolved.config.name : run_dir;
     hub::fill_model(resolved, run / hub::kKeptFolder);
@@ -95,12 +93,12 @@ CLI::Validator positive_fraction() {
                              "a number above 0 and at most 1");
 }
 
-Backend make_backend(const Config& config) {
+Backend make_backend(const Config& config, const WorldInfo& world) {
   // Only `auto` looks for GPUs: waking the driver takes a fifth of a second.
   const bool auto_cuda = config.device == DeviceKind::Auto && config.model.has(kRunsOnGpu) &&
                          cuda::is_built() && !cuda::devices().empty();
   if (config.device != DeviceKind::Cuda && !auto_cuda) return cpu::make_backend();
-  return cuda::make_backend(cpu::make_backend().kernels);
+  return cuda::make_backend(cpu::make_backend().kernels, world);
 }
 
 }  // namespace tandem::cli

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/connect.h"
 #include "tandem/config/load.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/backend.h"
@@ -18,7 +19,7 @@ namespace tandem::cli {
 struct Action {
   std::function<ExitCode()> run;
   BuildModel model;                  // what this program trains
-  double start_s = 0;                // steady clock at the start of the process
+  double start_s = 0;                // of the process (base/clock.h)
   std::vector<std::string> program;  // of `tandem launch`
 };
 
@@ -53,9 +54,9 @@ struct ConfigFlags {
   std::string device;
 
   void add_to(CLI::App& command);
-  // `run_dir` is where the run is, runs/<name> if empty: it has a copy of what model.from stood for. Rank 0
-  // tells the notes.
-  ResolvedConfig load(const std::string& run_dir = "") const;
+  // For this process among the ranks. `run_dir` is where the run is, runs/<name> if empty: it has a copy of
+  // what model.from stood for. Rank 0 tells the notes.
+  ResolvedConfig load(const WorldInfo& world, const std::string& run_dir = "") const;
 };
 
 // A subcommand with an example at the end of its --help: a line, or several, that begin with "tandem", which
@@ -71,6 +72,7 @@ CLI::Validator whole_number(int64_t at_least);
 CLI::Validator number(double at_least);
 CLI::Validator positive_fraction();  // above 0, at most 1
 
-Backend make_backend(const Config& config);  // the one place that names a concrete backend
+// The one place that names a concrete backend. Commands that are one process need not say who they are.
+Backend make_backend(const Config& config, const WorldInfo& world = read_world());
 
 }  // namespace tandem::cli

@@ -1,7 +1,6 @@
 // Every error a user can cause is one line on stderr and an exit code of docs/interface.md.
 #include "tandem/cli/command_line.h"
 
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <new>
@@ -9,6 +8,7 @@
 #include <system_error>
 
 #include "tandem/base/clipped.h"
+#include "tandem/base/clock.h"
 #include "tandem/base/file.h"
 #include "tandem/base/standard_streams.h"
 #include "tandem/cli/command.h"
@@ -44,7 +44,7 @@ std::string program_name(int argc, char** argv) {
 int run(int argc, char** argv, const BuildModel& model) {
   Action action;
   action.model = model;
-  action.start_s = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  action.start_s = steady_s();
   CLI::App app(
       "Tandem: a training system for transformers and CNNs. A step is compiled once; planning,\n"
       "running and resuming all use that same compiled step.",

@@ -15,7 +15,7 @@ void add_explain(CLI::App& app, Action& action) {
   flags->add_to(*command);
   command->callback([flags, &action] {
     action.run = [flags] {
-      const std::vector<ExplainRow> rows = explain(flags->load());
+      const std::vector<ExplainRow> rows = explain(flags->load(read_world()));
       size_t key = 0, value = 0, origin = 0;
       for (const ExplainRow& row : rows) {
         key = std::max(key, row.key.size());

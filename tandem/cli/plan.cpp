@@ -225,8 +225,9 @@ void add_plan(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       if (!flags->dump.empty()) check_dump(flags->dump);
       check_without(flags->without);
-      const Config config = flags->config.load().config;
-      const Backend backend = make_backend(config);
+      const WorldInfo world = read_world();
+      const Config config = flags->config.load(world).config;
+      const Backend backend = make_backend(config, world);
       std::map<std::string, double> times;
       std::string dumped;
       std::vector<CompiledStep> shown;  // of ranks that are alike, the first

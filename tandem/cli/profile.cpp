@@ -156,9 +156,10 @@ void add_profile(CLI::App& app, Action& action) {
   command->add_flag("--json", flags->json, "print the table as JSON");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      const Config config = flags->config.load().config;
-      const Backend backend = make_backend(config);
-      return run_in_world(config, [&](const World& world) {
+      const WorldInfo info = read_world();
+      const Config config = flags->config.load(info).config;
+      const Backend backend = make_backend(config, info);
+      return run_in_world(config, info, [&](const World& world) {
         return run_profile(*flags, config, backend, action.model, world);
       });
     };

@@ -26,13 +26,15 @@ void add_train(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      const Config config = flags->config.load(flags->run_dir).config;
+      const WorldInfo world = read_world();
+      const Config config = flags->config.load(world, flags->run_dir).config;
       TrainOptions options;
+      options.world = world;
       options.run_dir = flags->run_dir.empty() ? "runs/" + config.name : flags->run_dir;
       options.resume = parse_resume(flags->resume);
       options.start_s = action.start_s;
       options.model = action.model;
-      const Backend backend = make_backend(config);
+      const Backend backend = make_backend(config, world);
       // train() listens while there is something to save, and puts this back: a signal between the last step
       // and the end of the process does not make an interruption of a run that is done.
       std::signal(SIGINT, SIG_IGN);

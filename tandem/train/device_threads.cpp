@@ -41,7 +41,8 @@ ExitCode run_device_threads(const Config& config, const std::function<ExitCode(c
   return result;
 }
 
-ExitCode run_in_world(const Config& config, const std::function<ExitCode(const World&)>& rank,
+ExitCode run_in_world(const Config& config, const WorldInfo& info,
+                      const std::function<ExitCode(const World&)>& rank,
                       const std::function<void()>& while_waiting) {
   const auto run = [&](const World& world) {
     try {
@@ -53,7 +54,6 @@ ExitCode run_in_world(const Config& config, const std::function<ExitCode(const W
       throw;
     }
   };
-  const WorldInfo info = read_world();
   if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && info.world_size == 1)
     return run_device_threads(config, run);
   return run(join_world(config, info, while_waiting));

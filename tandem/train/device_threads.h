@@ -16,9 +16,10 @@ namespace tandem {
 // rethrows the first failure, by which the other ranks have been ended.
 ExitCode run_device_threads(const Config& config, const std::function<ExitCode(const World&)>& rank);
 
-// Runs `rank` in the world that the environment describes (join_world), or, with strategy dp and no launcher,
-// as device threads. Where it throws, the other ranks need not wait for this one.
-ExitCode run_in_world(const Config& config, const std::function<ExitCode(const World&)>& rank,
+// Runs `rank` in the world that `info` describes (join_world), or, with strategy dp and no launcher, as
+// device threads. Where it throws, the other ranks need not wait for this one.
+ExitCode run_in_world(const Config& config, const WorldInfo& info,
+                      const std::function<ExitCode(const World&)>& rank,
                       const std::function<void()>& while_waiting = {});
 
 }  // namespace tandem

@@ -1,11 +1,11 @@
 #include "tandem/train/run_report.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <set>
 
+#include "tandem/base/clock.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/compile/passes/recompute.h"
@@ -16,10 +16,6 @@
 #include "tandem/train/run_data.h"
 
 namespace tandem {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double step_flops(const OpenRun& run) {
   return static_cast<double>(run.steps->session().step().model_flops) *
@@ -119,7 +115,7 @@ void finish_run(OpenRun& run, const StepRecord& last, const RunTotals& totals) {
     summary.planned_bytes.emplace_back(arena_name(static_cast<Arena>(i)),
                                        run.steps->session().step().sizes[static_cast<size_t>(i)]);
   }
-  summary.wall_s = now_s() - run.options.start_s;
+  summary.wall_s = steady_s() - run.options.start_s;
   summary.first_step_s = totals.first_step_s;
   summary.world_size = run.world.size();
   summary.strategy = std::string(name_of(config.parallel.strategy));

@@ -14,8 +14,6 @@ struct RunTotals {
   double peak_flops = 0;      // that all devices could do in a second; known on rank 0
 };
 
-double now_s();  // on the clock of TrainOptions::start_s
-
 double step_flops(const OpenRun& run);  // that the model asks for, on all ranks
 
 void announce_run(OpenRun& run, int64_t resumed);

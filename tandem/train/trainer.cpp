@@ -6,6 +6,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/clock.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/checkpoint/layout.h"
@@ -189,11 +190,11 @@ class Trainer {
   }
 
   StepResult timed_step(int64_t step) {
-    const double start = now_s();
+    const double start = steady_s();
     const StepResult result = runner_.run(step, interrupt_.signal() != 0);
-    step_s_ = now_s() - start;
+    step_s_ = steady_s() - start;
     if (totals_.first_step_s == 0) {
-      totals_.first_step_s = now_s() - run_.options.start_s;
+      totals_.first_step_s = steady_s() - run_.options.start_s;
       if (world_.leads()) {
         totals_.peak_flops =
             world_.size() * run_.backend.peak_flops(precision_policy(config_.precision).storage,
@@ -222,7 +223,7 @@ class Trainer {
     record.step_ms = step_s_ * 1e3;
     record.data_wait_ms = result.data_wait_s * 1e3;
     record.rss_bytes = rss_bytes();
-    run_.figures.add_to(record, session_, now_s());
+    run_.figures.add_to(record, session_, steady_s());
     if (totals_.peak_flops > 0) record.mfu = step_flops(run_) / step_s_ / totals_.peak_flops;
     return record;
   }
@@ -342,7 +343,7 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
     });
     return Trainer(run, interrupt).run();
   };
-  return run_in_world(config, train_in, [&] {
+  return run_in_world(config, options.world, train_in, [&] {
     if (interrupt.signal() != 0) throw Interruption("interrupted before all ranks had come; nothing is lost");
   });
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "tandem/base/clock.h"
 #include "tandem/base/error.h"
 #include "tandem/config/config.h"
 #include "tandem/models/model.h"
@@ -16,7 +17,8 @@ struct TrainOptions {
   std::filesystem::path run_dir;
   ResumeFrom resume;
   BuildModel model = build_model;  // or a user's own
-  double start_s = 0;              // steady clock when the process began, for first_step_s
+  WorldInfo world;                 // who this process is; alone if not given
+  double start_s = steady_s();     // when the process began, for first_step_s
 };
 
 // Trains to the last step (Done), or saves and stops on Ctrl-C or SIGTERM (Interrupted).

@@ -61,7 +61,7 @@ TEST(World, ARankThatFailsEndsTheOthers) {
     world.barrier("test");
     return ExitCode::Done;
   };
-  EXPECT_EQ(message_of<DataError>([&] { run_in_world(config_of("strategy: dp, data: 2"), failing); }),
+  EXPECT_EQ(message_of<DataError>([&] { run_in_world(config_of("strategy: dp, data: 2"), {}, failing); }),
             "rank 1 has no data");
 }
 

@@ -109,7 +109,7 @@ std::vector<int> chunk_of_blocks(int num_blocks, int num_chunks) {
   std::vector<int> chunks;
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
     const bool takes_more = chunk < num_chunks - 1 && chunk >= num_chunks - 1 - left_over;
-    chunks.insert(chunks.end(), static_cast<size_t>(each + (takes_more ? 1 : 0)), chunk);
+    chunks.insert(chunks.end(), static_cast<size_t>(each) + (takes_more ? 1 : 0), chunk);
   }
   return chunks;
 }

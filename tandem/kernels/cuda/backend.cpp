@@ -49,14 +49,13 @@ KernelRegistry all_kernels() {
   return registry;
 }
 
-Backend make_backend(KernelRegistry host) {
+Backend make_backend(KernelRegistry host, const WorldInfo& world) {
   Backend backend;
   const std::vector<Device> found = devices();
   backend.name = "cuda";
   backend.description = found.empty() ? "cuda, planned for a Hopper" : found.front().name;
   backend.kernels = all_kernels();
   backend.host_kernels = std::move(host);
-  const WorldInfo world = read_world();
   const auto num_gpus = static_cast<int>(found.size());
   const int sharing = share_gpus(world, num_gpus);
   if (sharing > 1) backend.description += fmt::format(", shared by {} ranks", sharing);

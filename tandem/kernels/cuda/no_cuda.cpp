@@ -9,7 +9,7 @@ bool is_built() { return false; }
 std::string build_version() { return {}; }
 std::vector<Device> devices() { return {}; }
 
-Backend make_backend(KernelRegistry /*host*/) {
+Backend make_backend(KernelRegistry /*host*/, const WorldInfo& /*world*/) {
   throw ConfigError(
       "device: cuda: this program was built without CUDA; build it with scripts/build --gpus all where nvcc "
       "is found, or use cpu");

@@ -190,7 +190,7 @@ struct Ranks {
     ConnectOptions options;
     options.timeout = options.connect_timeout = std::chrono::seconds(60);
     world = read_world();
-    backend = make_backend({});
+    backend = make_backend({}, world);
     comms = connect(world, MeshPosition::of(data_mesh(world.world_size), world.rank), options);
     device = backend.make_device(pool, &comms);
   }
