@@ -86,12 +86,6 @@ int64_t rss_bytes() { return status_bytes("VmRSS"); }
 
 int64_t peak_rss_bytes() { return status_bytes("VmHWM"); }
 
-bool reset_peak_rss() {
-  std::ofstream file("/proc/self/clear_refs");
-  file << "5" << std::flush;
-  return file.good();
-}
-
 int64_t free_disk_bytes(const std::filesystem::path& path) {
   struct statvfs info {};
   if (::statvfs(path.c_str(), &info) != 0) {

@@ -13,8 +13,7 @@ int64_t total_memory_bytes();        // RAM this process may use: the machine's,
 std::string hardware_description();  // "AMD EPYC 9R14, 2 cores, 15.6 GiB"
 
 int64_t rss_bytes();       // resident now
-int64_t peak_rss_bytes();  // the most ever resident, or since reset_peak_rss
-bool reset_peak_rss();     // false where the kernel does not allow it
+int64_t peak_rss_bytes();  // the most ever resident
 
 // Bytes an unprivileged process may still write at `path`, which must exist.
 int64_t free_disk_bytes(const std::filesystem::path& path);

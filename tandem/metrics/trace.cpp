@@ -8,16 +8,8 @@
 #include "tandem/base/error.h"
 
 namespace tandem {
-namespace {
 
 using nlohmann::json;
-
-json head(const TraceEvent& event, const char* phase) {
-  return {{"name", event.name}, {"cat", event.category}, {"ph", phase},       {"ts", event.ts_us},
-          {"pid", event.pid},   {"tid", event.tid},      {"args", event.args}};
-}
-
-}  // namespace
 
 TraceWriter::TraceWriter(std::filesystem::path path)
     : path_(std::move(path)), pending_(path_.string() + fmt::format(".tmp-{}", ::getpid())), file_(pending_) {
@@ -44,15 +36,14 @@ void TraceWriter::name_thread(int pid, int tid, std::string_view name) {
 }
 
 void TraceWriter::add(const TraceEvent& event) {
-  json object = head(event, "X");
-  object["dur"] = event.dur_us;
-  write(object);
-}
-
-void TraceWriter::add_instant(const TraceEvent& event) {
-  json object = head(event, "i");
-  object["s"] = "t";  // drawn on its thread's track only
-  write(object);
+  write({{"name", event.name},
+         {"cat", event.category},
+         {"ph", "X"},
+         {"ts", event.ts_us},
+         {"dur", event.dur_us},
+         {"pid", event.pid},
+         {"tid", event.tid},
+         {"args", event.args}});
 }
 
 void TraceWriter::add_counter(std::string_view name, double ts_us, double value, int pid) {

@@ -30,8 +30,7 @@ class TraceWriter {
 
   void name_process(int pid, std::string_view name);
   void name_thread(int pid, int tid, std::string_view name);
-  void add(const TraceEvent& event);          // a span of time
-  void add_instant(const TraceEvent& event);  // a moment; dur_us is ignored
+  void add(const TraceEvent& event);                                                 // a span of time
   void add_counter(std::string_view name, double ts_us, double value, int pid = 0);  // a curve, e.g. memory
   void finish();  // throws IoError naming the file
 

@@ -34,8 +34,6 @@ constexpr std::array<int16_t, kEnd> kBytes = make_bytes();
 
 }  // namespace
 
-uint32_t byte_character(uint8_t byte) { return kCharacters[byte]; }
-
 std::optional<std::string> bytes_of_piece(std::string_view piece) {
   std::string bytes;
   while (!piece.empty()) {

@@ -10,9 +10,6 @@
 
 namespace tandem {
 
-// The character of a byte.
-uint32_t byte_character(uint8_t byte);
-
 // The bytes that a piece of such a vocabulary stands for; nothing where it has another character.
 std::optional<std::string> bytes_of_piece(std::string_view piece);
 
