@@ -5,20 +5,15 @@
 #include <atomic>
 
 #include "tandem/base/error.h"
-#include "tandem/config/load.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/train/device_threads.h"
+#include "tandem/train/tiny_config_test.h"
 
 namespace tandem {
 namespace {
 
 TEST(RunSession, RanksAgreeOnAnInterruptionThatOneOfThemHasHeardOf) {
-  const Config config =
-      parse_config(
-          "threads: 1\nparallel: {strategy: dp, data: 2}\ntrain: {batch: 4, micro_batch: 2}\n"
-          "model: {layers: 1, width: 16, heads: 2, context: 16, vocab: 256}\n",
-          "config")
-          .config;
+  const Config config = tiny_config("parallel: {strategy: dp, data: 2}\ntrain: {batch: 4, micro_batch: 2}");
   const Backend backend = cpu::make_backend();
   for (const bool told : {false, true}) {
     std::atomic<int> interrupted = 0;

@@ -17,7 +17,7 @@ struct TrainOptions {
   std::filesystem::path run_dir;
   ResumeFrom resume;
   BuildModel model = build_model;  // or a user's own
-  WorldInfo world;                 // who this process is; alone if not given
+  WorldInfo world = {};            // who this process is; alone if not given
   double start_s = steady_s();     // when the process began, for first_step_s
 };
 

@@ -8,8 +8,8 @@
 #include "tandem/base/system.h"
 #include "tandem/base/temporary_directory_test.h"
 #include "tandem/checkpoint/manifest.h"
-#include "tandem/config/load.h"
 #include "tandem/kernels/cpu/backend.h"
+#include "tandem/train/tiny_config_test.h"
 
 namespace tandem {
 namespace {
@@ -17,14 +17,10 @@ namespace {
 class TrainerTest : public testing::Test {
  protected:
   static Config config(int64_t steps) {
-    return parse_config(
-               fmt::format("threads: 1\ntrain: {{steps: {}, batch: 2, micro_batch: 2, eval_every: 0,\n"
-                           "  schedule: constant, warmup: 0}}\n"
-                           "model: {{layers: 1, width: 16, heads: 2, context: 16, vocab: 256}}\n"
-                           "checkpoint: {{every: 2}}\n",
-                           steps),
-               "config")
-        .config;
+    return tiny_config(fmt::format(
+        "train: {{steps: {}, batch: 2, micro_batch: 2, eval_every: 0, schedule: constant, warmup: 0}}\n"
+        "checkpoint: {{every: 2}}",
+        steps));
   }
   ExitCode train_to(int64_t steps, const std::string& run, const ResumeFrom& resume = {}) const {
     return train(config(steps), backend_, {.run_dir = directory_ / run, .resume = resume});
@@ -71,11 +67,7 @@ TEST_F(TrainerTest, RefusesADirectoryThatIsSomebodys) {
 TEST(Trainer, NamesTheDeviceOfItsRankInTheManifestAndTheSummary) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory.path() / "run";
-  const Config config = parse_config(
-                            "threads: 1\ntrain: {steps: 2, batch: 2, micro_batch: 2, eval_every: 0}\n"
-                            "model: {layers: 1, width: 16, heads: 2, context: 16, vocab: 256}\n",
-                            "config")
-                            .config;
+  const Config config = tiny_config("train: {steps: 2, batch: 2, micro_batch: 2, eval_every: 0}");
   Backend backend = cpu::make_backend();
   for (const bool named : {true, false}) {
     if (!named) backend.name_device = {};

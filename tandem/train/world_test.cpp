@@ -6,18 +6,14 @@
 #include <mutex>
 
 #include "tandem/base/message_of_test.h"
-#include "tandem/config/load.h"
 #include "tandem/train/device_threads.h"
+#include "tandem/train/tiny_config_test.h"
 
 namespace tandem {
 namespace {
 
 Config config_of(std::string_view parallel) {
-  return parse_config(fmt::format("threads: 1\nparallel: {{{}}}\ntrain: {{batch: 6, micro_batch: 1}}\n"
-                                  "model: {{layers: 2, width: 16, heads: 2, context: 16, vocab: 256}}\n",
-                                  parallel),
-                      "config")
-      .config;
+  return tiny_config(fmt::format("parallel: {{{}}}\ntrain: {{batch: 6, micro_batch: 1}}", parallel), 2);
 }
 
 TEST(World, OfOneAgreesWithItself) {
