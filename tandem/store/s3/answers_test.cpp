@@ -31,8 +31,8 @@ TEST(Xml, RefusesWhatIsNoneOrCouldBeEndless) {
        {std::string(), std::string("text"), std::string("<a>"), std::string("<a></b>"),
         std::string("<a/><b/>"), std::string("<!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>"),
         std::string("<a>&x;</a>"), std::string("<a>&#0;</a>"), std::string("<a>&#xd800;</a>"),
-        std::string("<a b></a>"), std::string("<a b='1></a>"), std::string("<a>\0</a>", 8), deep,
-        wide + "</a>"}) {
+        std::string("<a b></a>"), std::string("<a:/>"), std::string("<a b='1></a>"),
+        std::string("<a>\0</a>", 8), deep, wide + "</a>"}) {
     EXPECT_TRUE(message_of<DataError>([&] { parse_xml(text); }).starts_with("not XML of S3: "));
   }
 }

@@ -145,6 +145,7 @@ class Parser {
     const std::string_view full = name();
     XmlElement result;
     result.name = full.substr(full.rfind(':') + 1);
+    if (result.name.empty()) fail("no name");
     skip_attributes();
     if (take("/>")) return result;
     expect(">", "a tag without its end");
