@@ -38,6 +38,9 @@ void add_export(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
+void add_dash(CLI::App& app, Action& action);
+void add_compare(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 
 // Every word after launch's own flags belongs to the program it runs: keeps those words for it and returns
 // how many of argc are left to parse.

@@ -231,7 +231,7 @@ std::vector<Key> make_other_keys() {
       KEY(log.jsonl, any(), "write metrics.jsonl"),
       KEY(log.tensorboard, any(), "write TensorBoard's event files, in the run directory's tensorboard/"),
       KEY(log.wandb, any(), "not yet: write a Weights & Biases offline run"),
-      KEY(log.prometheus, any(), "not yet: address that serves /metrics; empty = off"),
+      KEY(log.prometheus, any(), "HOST:PORT where rank 0 serves /metrics for Prometheus; empty = off"),
   };
 }
 

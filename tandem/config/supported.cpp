@@ -13,7 +13,7 @@ struct Refusal {
 };
 
 constexpr std::string_view kSinks =
-    "this version cannot write there; use log.jsonl, log.csv or log.tensorboard";
+    "this version cannot write there; use log.jsonl, log.csv, log.tensorboard or log.prometheus";
 
 constexpr Refusal kRefusals[] = {
     {"device", [](const Config& c) { return c.device == DeviceKind::Cuda && !c.model.has(kRunsOnGpu); },
@@ -22,7 +22,6 @@ constexpr Refusal kRefusals[] = {
      [](const Config& c) { return c.precision == Precision::Fp8 && c.device == DeviceKind::Cpu; },
      "fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU"},
     {"log.wandb", [](const Config& c) { return c.log.wandb; }, kSinks},
-    {"log.prometheus", [](const Config& c) { return !c.log.prometheus.empty(); }, kSinks},
 };
 
 }  // namespace

@@ -9,13 +9,13 @@ namespace tandem {
 namespace {
 
 TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
-  const std::string sinks = "this version cannot write there; use log.jsonl, log.csv or log.tensorboard";
+  const std::string sinks =
+      "this version cannot write there; use log.jsonl, log.csv, log.tensorboard or log.prometheus";
   EXPECT_EQ(rejection("device: cuda\nmodel: {family: resnet}"),
             "run.yaml:1: device: this version trains the family on the CPU only; use cpu or auto");
   EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),
             "run.yaml:1: precision: fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU");
   EXPECT_EQ(rejection("log: {wandb: true}"), "run.yaml:1: log.wandb: " + sinks);
-  EXPECT_EQ(rejection("", {{"log.prometheus=:9090"}}), "--set log.prometheus: " + sinks);
 }
 
 // What `explain` and docs/config.md say of a key.

@@ -23,7 +23,8 @@ struct SinkOptions {
   CsvColumns columns = CsvColumns::Plain;  // of a new table; one that goes on keeps its own
   Unit unit = Unit::Tokens;                // of its rows
   bool expected = true;                    // to hold all rows up to the step resumed from
-  std::string config = {};                 // of the run, as YAML
+  int num_ranks = 1;
+  std::string config = {};                                     // of the run, as YAML
   std::function<void(const std::string& sentence)> tell = {};  // what a sink has to say between rows
 };
 

@@ -22,7 +22,7 @@ Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int
 }
 
 void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
-  if (num_ranks_ > 1 && config_.log.jsonl) {
+  if (num_ranks_ > 1 && (config_.log.jsonl || !config_.log.prometheus.empty())) {
     own_rows_.emplace(run_dir_ / "logs" / fmt::format("rank-{}.jsonl", rank_), rank_row, /*expected=*/false);
     own_rows_->resume(resumed);
   }
@@ -35,6 +35,7 @@ void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
                                             .columns = columns,
                                             .unit = unit_of(config_.model),
                                             .expected = own_run,
+                                            .num_ranks = num_ranks_,
                                             .config = to_yaml(config_),
                                             .tell = tell}),
                    resumed);

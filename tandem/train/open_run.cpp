@@ -4,6 +4,7 @@
 
 #include "tandem/base/system.h"
 #include "tandem/data/fingerprint.h"
+#include "tandem/http/address.h"
 #include "tandem/store/store.h"
 #include "tandem/train/config_changes.h"
 #include "tandem/train/hub_start.h"
@@ -58,6 +59,7 @@ bool OpenRun::goes_on_here() const {
 }
 
 void check_start(const Config& config, const TrainOptions& options, const World& world) {
+  if (!config.log.prometheus.empty()) http::parse_address(config.log.prometheus, "log.prometheus");
   if (world.leads()) check_run_directory(options.run_dir);
   switch (options.resume.kind) {
     case ResumeFrom::Kind::None: return check_first_weights(config, world);

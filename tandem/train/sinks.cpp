@@ -3,6 +3,7 @@
 #include "tandem/metrics/csv_sink.h"
 #include "tandem/metrics/forgiving_sink.h"
 #include "tandem/metrics/jsonl_sink.h"
+#include "tandem/metrics/prometheus_sink.h"
 #include "tandem/metrics/tensorboard_sink.h"
 
 namespace tandem {
@@ -14,10 +15,11 @@ std::vector<std::unique_ptr<Sink>> make_sinks(const LogConfig& log, const SinkOp
   std::vector<std::unique_ptr<Sink>> sinks;
   if (log.jsonl) sinks.push_back(std::make_unique<JsonlSink>(options));
   if (log.csv) sinks.push_back(std::make_unique<CsvSink>(options));
-  if (log.tensorboard) {
-    sinks.push_back(
-        std::make_unique<ForgivingSink>(std::make_unique<TensorboardSink>(options), options.tell));
-  }
+  const auto add_forgiven = [&](std::unique_ptr<Sink> sink) {
+    sinks.push_back(std::make_unique<ForgivingSink>(std::move(sink), options.tell));
+  };
+  if (log.tensorboard) add_forgiven(std::make_unique<TensorboardSink>(options));
+  if (!log.prometheus.empty()) add_forgiven(std::make_unique<PrometheusSink>(log.prometheus, options));
   return sinks;
 }
 

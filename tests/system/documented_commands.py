@@ -23,13 +23,14 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
 import tiny_models
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info", "convert")
+            "import", "export", "info", "convert", "compare", "dash", "report")
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
 NOT_RUN = {
     r"^scripts/(quickstart|test)": "CI itself: they install, build and test",
     r"^cmake ": "tests/system/own_model.sh does it, into a prefix of its own",
+    r"^tandem dash": "serves until Ctrl-C; tests/watch/dash.py and page.py ask it",
     r"^python3 tests/watch/tensorboard_reader": "needs TensorBoard; tests/watch/sinks.py has a reader of its own",
     r"^python3 bench/": "measures for minutes, some of it beside PyTorch",
     r"^srun ": "needs Slurm",

@@ -1,0 +1,17 @@
+# cmake -DFILES=a;b -DOUT=x.cpp -P embed.cmake: a source whose page_file gives the files' text by name.
+set(text "#include \"tandem/dash/page_files.h\"\n\nnamespace tandem::dash {\nnamespace {\n\n")
+string(APPEND text "struct Part {\n  std::string_view name, text;\n};\n\nconstexpr Part kParts[] = {\n")
+foreach(file ${FILES})
+  get_filename_component(name ${file} NAME)
+  file(READ ${file} content)
+  string(LENGTH "${content}" size)
+  set(at 0)
+  while(at LESS size)  # compilers need not take strings above 64 KiB
+    string(SUBSTRING "${content}" ${at} 8000 part)
+    string(APPEND text "    {\"${name}\", R\"~~~~(${part})~~~~\"},\n")
+    math(EXPR at "${at} + 8000")
+  endwhile()
+endforeach()
+string(APPEND text "};\n\n}  // namespace\n\nstd::string page_file(std::string_view name) {\n  std::string text;\n")
+string(APPEND text "  for (const Part& part : kParts) {\n    if (part.name == name) text += part.text;\n  }\n  return text;\n}\n\n}  // namespace tandem::dash\n")
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include "tandem/base/error.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/base/temporary_directory_test.h"
+#include "tandem/metrics/prometheus_sink.h"
+#include "tandem/metrics/prometheus_text.h"
+
+namespace tandem {
+namespace {
+
+RunFigures figures() {
+  RunFigures run;
+  run.run = "a \"quoted\\ name\"\n";
+  run.record.step = 7;
+  run.record.loss = 0.5f;
+  run.record.count = 4096;
+  run.ranks = {{0, 7, 250, 1, 100, 0}, {1, 6, 500, 2, 200, 0}};
+  return run;
+}
+
+bool has(const std::string& text, const std::string& line) {
+  return text.find(line + "\n") != std::string::npos;
+}
+
+TEST(Prometheus, HasEveryRanksFiguresAndEscapesLabels) {
+  const std::string text = prometheus_text(figures(), PrometheusFormat::Plain);
+  const std::string run = R"(run="a \"quoted\\ name\"\n")";
+  EXPECT_TRUE(has(text, "tandem_loss{" + run + "} 0.5")) << text;
+  EXPECT_TRUE(has(text, "tandem_step_seconds{" + run + R"(,rank="1"} 0.5)"));
+  EXPECT_TRUE(has(text, "tandem_memory_bytes{" + run + R"(,rank="1",category="resident"} 200)"));
+  EXPECT_TRUE(has(text, "# TYPE tandem_tokens_total counter"));
+  EXPECT_EQ(text.find("# EOF"), std::string::npos);
+}
+
+TEST(Prometheus, OpenMetricsDeclaresCountersWithoutTheirEndingAndEnds) {
+  const std::string text = prometheus_text(figures(), PrometheusFormat::OpenMetrics);
+  EXPECT_TRUE(has(text, "# TYPE tandem_tokens counter"));
+  EXPECT_NE(text.find("\ntandem_tokens_total{"), std::string::npos);
+  EXPECT_TRUE(text.ends_with("# EOF\n"));
+  EXPECT_EQ(wanted_format("application/openmetrics-text;version=1.0.0,text/plain"),
+            PrometheusFormat::OpenMetrics);
+  EXPECT_EQ(wanted_format("*/*"), PrometheusFormat::Plain);
+}
+
+TEST(Prometheus, ARanksFiguresAreThoseOfItsLastRow) {
+  StepRecord record;
+  record.step = 8;
+  record.step_ms = 12.5;
+  const std::string rows = "half a ro\n" + rank_row(record) + "\n";
+  const auto found = rank_figures(3, rows);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 3);
+  EXPECT_EQ(found->step, 8);
+  EXPECT_EQ(found->step_ms, 12.5);
+  for (const char* bad : {"", "\n", "{}", "[1]", R"({"step":"x"})"})
+    EXPECT_FALSE(rank_figures(1, bad)) << bad;
+}
+
+TEST(PrometheusSink, RefusesWhatIsNoAddressAndAPortThatIsTaken) {
+  const TemporaryDirectory run;
+  EXPECT_NE(message_of<ConfigError>([&] {
+              PrometheusSink("9090", {.run_dir = run.path()});
+            }).find("log.prometheus"),
+            std::string::npos);
+  PrometheusSink first("127.0.0.1:0", {.run_dir = run.path()});
+  EXPECT_EQ(first.resume(0), "");
+  PrometheusSink second(first.address().text(), {.run_dir = run.path()});
+  EXPECT_NE(message_of<ListenError>([&] { second.resume(0); }).find("Address already in use"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem
