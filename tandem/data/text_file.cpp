@@ -32,7 +32,8 @@ constexpr Known kKnown[] = {
     {"PK\x03\x04"sv, "a zip archive", "unpack it first: unzip FILE"},
     {"7z\xbc\xaf\x27\x1c"sv, "a 7z archive", "unpack it first: 7z x FILE"},
     {"PAR1"sv, "a Parquet file",
-     "write its text column out first: duckdb -c \"COPY (SELECT text FROM 'FILE') TO 'text.jsonl'\""},
+     "write its text column out first: duckdb -c \"COPY (SELECT text FROM 'FILE') TO 'text.jsonl' (FORMAT "
+     "json)\""},
     {"ARROW1"sv, "an Arrow file", kToText},
     {"SQLite format 3\0"sv, "an SQLite database", kToText},
     {"\x93NUMPY"sv, "a NumPy array", "train on text, or write its tokens' text to a file"},
@@ -49,7 +50,8 @@ constexpr Known kKnown[] = {
 // Three letters are a word that text may begin with: what follows them in a bzip2 file is not text.
 bool begins_with(std::string_view text, const Known& known) {
   if (!text.starts_with(known.first_bytes)) return false;
-  return known.first_bytes != "BZh"sv || text.substr(4).starts_with("1AY&SY"sv);
+  return known.first_bytes != "BZh"sv ||
+         text.substr(std::min(text.size(), size_t{4})).starts_with("1AY&SY"sv);
 }
 
 // The command with the file's own name in it.

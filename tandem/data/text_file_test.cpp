@@ -45,6 +45,11 @@ TEST(TextFile, IsTheSameForTrainAndPrepare) {
   EXPECT_EQ(refused_by_prepare(empty), refused_by_train(empty));
 }
 
+TEST(TextFile, MayEndWhereItBeginsLikeSomethingElse) {
+  for (const std::string_view text : {"BZh"sv, "BZh9"sv, "P"sv})
+    EXPECT_NO_THROW(check_text_start("file", std::as_bytes(std::span(text))));
+}
+
 TEST(TextFile, IsUnpackedByPrepareAlone) {
   const TemporaryDirectory scratch;
   const auto gzip = scratch.write("a.gz", "\x1f\x8b\x08 and so on");

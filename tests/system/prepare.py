@@ -59,6 +59,14 @@ class Prepare(TandemTest):
         file.write_bytes(pack("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)).encode()))
         return file
 
+    def test_parquet_is_refused_with_what_to_run_instead(self):
+        (self.directory / "some").mkdir()
+        (self.directory / "some" / "a.txt").write_text("text")
+        (self.directory / "some" / "b.parquet").write_bytes(b"PAR1" + bytes(range(1, 200)) + b"PAR1")
+        for inputs in (("some/b.parquet",), ("some",), ("some/*.parquet", "--split-on", "x")):
+            self.refuse(BAD_DATA, ("b.parquet", "is a Parquet file", "duckdb", "TO 'text.jsonl' (FORMAT json)"), "prepare", "--out",
+                        "set", *inputs)
+
     def test_tokens_are_those_of_whole_documents_from_any_kind_of_file(self):
         texts = [prose(seed, 300) for seed in range(60)]
         long = self.directory / "in" / "a.txt"
