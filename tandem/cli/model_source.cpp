@@ -45,7 +45,7 @@ std::string ModelSource::tokenizer() const {
   const fs::path kept = hub_files();
   // Bytes are what was not chosen where no text was read yet; a file may have been removed since.
   const bool use_kept = named == kBytes ? step() == 0 : !is_there(named);
-  return use_kept && is_there(kept / "tokenizer.json") ? kept.string() : named;
+  return use_kept && has_tokenizer_file(kept) ? kept.string() : named;
 }
 
 // The directory itself, or what a run keeps of it.

@@ -108,8 +108,9 @@ void add_prepare(CLI::App& app, Action& action) {
       ->take_all();
   command->add_option("--out", flags->out, "the directory to make")->required()->type_name("DIR");
   command
-      ->add_option("--tokenizer", flags->options.tokenizer,
-                   "what a token is: bytes, a tokenizer.json, or a directory with one")
+      ->add_option(
+          "--tokenizer", flags->options.tokenizer,
+          "what a token is: bytes, a tokenizer.json, a sentencepiece .model, or a directory with one")
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--field", flags->options.field, "JSON Lines: where the text is; a.b is b in a")

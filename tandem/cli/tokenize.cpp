@@ -101,11 +101,13 @@ void show_text(const Tokenizer& tokenizer, const std::string& text, const Flags&
 }  // namespace
 
 void add_tokenize(CLI::App& app, Action& action) {
-  CLI::App* command = add_command(
-      app, "tokenize", "text to the tokens of a tokenizer, and back",
-      "tandem tokenize bytes \"Once upon a time\"   (or a tokenizer.json, or a directory with one)");
+  CLI::App* command = add_command(app, "tokenize", "text to the tokens of a tokenizer, and back",
+                                  "tandem tokenize bytes \"Once upon a time\"   (or a tokenizer.json, a "
+                                  "sentencepiece .model, or a directory with one)");
   auto flags = std::make_shared<Flags>();
-  command->add_option("TOKENIZER", flags->tokenizer, "bytes, a tokenizer.json, or a directory with one")
+  command
+      ->add_option("TOKENIZER", flags->tokenizer,
+                   "bytes, a tokenizer.json, a sentencepiece .model, or a directory with one")
       ->required()
       ->type_name("");
   command->add_option("TEXT", flags->text, "what to tokenize")->type_name("");

@@ -55,8 +55,7 @@ void derive_data(ResolvedConfig& resolved) {
 bool has_tokenizer(const std::string& set) {
   std::error_code ignored;
   const std::filesystem::path folder(set);
-  return std::filesystem::is_regular_file(folder / "index.json", ignored) &&
-         std::filesystem::is_regular_file(folder / "tokenizer.json", ignored);
+  return std::filesystem::is_regular_file(folder / "index.json", ignored) && has_tokenizer_file(folder);
 }
 
 void derive_tokens(ResolvedConfig& resolved) {

@@ -65,8 +65,8 @@ TEST(Derive, TakesTheVocabularyFromTheTokenizerAndTheTokenizerFromAPreparedSet) 
   EXPECT_EQ(load("data: {train: " + folder + ", tokenizer: bytes}").data.tokenizer, "bytes");
   EXPECT_EQ(
       message_of<ConfigError>([] { load("data: {tokenizer: absent.json}"); }),
-      "run.yaml:1: data.tokenizer: tokenizer 'absent.json': no such file; expected bytes, a tokenizer.json "
-      "or a directory with one");
+      "run.yaml:1: data.tokenizer: tokenizer 'absent.json': no such file; expected bytes, a tokenizer.json, "
+      "a sentencepiece .model or a directory with one");
 }
 
 TEST(Derive, PicksAMicroBatchThatDividesTheBatch) {

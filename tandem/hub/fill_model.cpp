@@ -5,6 +5,7 @@
 #include "tandem/config/keys.h"
 #include "tandem/config/place.h"
 #include "tandem/hub/config_json.h"
+#include "tandem/text/tokenizer.h"
 
 namespace tandem::hub {
 namespace {
@@ -39,7 +40,7 @@ void check_context(ResolvedConfig& resolved, const HubConfig& hub) {
 // Text is read with the directory's own tokenizer; the sets that are built in are bytes.
 void fill_tokenizer(ResolvedConfig& resolved, const std::filesystem::path& directory) {
   if (was_given(resolved, "data.tokenizer") || !was_given(resolved, "data.train")) return;
-  if (!is_there(directory / "tokenizer.json")) return;
+  if (!has_tokenizer_file(directory)) return;
   for (const DataSource& set : resolved.config.data.train.sets) {
     if (set.path.starts_with("builtin:")) return;
   }

@@ -22,10 +22,17 @@ Json value_in(const std::filesystem::path& file, const char* key) {
   return json.value(key, Json());
 }
 
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+
 }  // namespace
 
+std::optional<bool> tokenizer_flag(const std::filesystem::path& directory, const char* key) {
+  const Json value = value_in(directory / kTokenizerConfig, key);
+  return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
+}
+
 std::optional<int32_t> end_of_text(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
-  const std::filesystem::path by_name = directory / "tokenizer_config.json";
+  const std::filesystem::path by_name = directory / kTokenizerConfig;
   Json name = value_in(by_name, "eos_token");
   if (name.is_object()) name = name.value("content", Json());
   if (name.is_string()) {

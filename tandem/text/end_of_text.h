@@ -1,4 +1,4 @@
-// The token that ends a text, as the files beside a tokenizer.json say it.
+// The token that ends a text, as the files beside a tokenizer say it.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,8 @@ namespace tandem {
 // the first one of a list. Nothing where none of them says it. Throws DataError where a file is damaged or
 // names a token that the tokenizer lacks.
 std::optional<int32_t> end_of_text(const std::filesystem::path& directory, const Tokenizer& tokenizer);
+
+// A switch of tokenizer_config.json, such as add_bos_token; nothing where it is not set.
+std::optional<bool> tokenizer_flag(const std::filesystem::path& directory, const char* key);
 
 }  // namespace tandem

@@ -7,9 +7,14 @@
 #include "tandem/base/file.h"
 #include "tandem/text/characters.h"
 #include "tandem/text/end_of_text.h"
+#include "tandem/text/sentencepiece_model.h"
+#include "tandem/text/sentencepiece_tokenizer.h"
 
 namespace tandem {
 namespace {
+
+constexpr const char* kJsonFile = "tokenizer.json";
+constexpr const char* kModelFile = "tokenizer.model";
 
 class BytesTokenizer final : public Tokenizer {
  public:
@@ -57,27 +62,49 @@ void Tokenizer::encode_whole(std::string_view text, std::vector<int32_t>& out) c
   out.insert(out.end(), after().begin(), after().end());
 }
 
+bool is_sentencepiece_file(const std::filesystem::path& file) { return file.extension() == ".model"; }
+
+bool has_tokenizer_file(const std::filesystem::path& directory) {
+  return is_there(directory / kJsonFile) || is_there(directory / kModelFile);
+}
+
 std::filesystem::path tokenizer_file(const std::string& name) {
   std::filesystem::path file = name;
   std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) file /= "tokenizer.json";
+  if (std::filesystem::is_directory(file, ignored))
+    file /= is_there(file / kJsonFile) || !is_there(file / kModelFile) ? kJsonFile : kModelFile;
   if (!is_there(file)) {
-    throw ConfigError("tokenizer '{}': {}; expected bytes, a tokenizer.json or a directory with one", name,
-                      file == name ? "no such file" : "no tokenizer.json in it");
+    throw ConfigError(
+        "tokenizer '{}': {}; expected bytes, a tokenizer.json, a sentencepiece .model or a directory with "
+        "one",
+        name, file == name ? "no such file" : "no tokenizer.json in it");
   }
   return file;
 }
 
 std::string tokenizer_digest(const std::string& name) {
   if (name == kBytes) return "";
-  const std::string text = read_text(tokenizer_file(name));
+  const std::string text = read_text(tokenizer_file(name), kMostSentencepieceBytes);
   return digest_hex(std::as_bytes(std::span(text)));
 }
+
+namespace {
+
+std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& file) {
+  if (!is_sentencepiece_file(file)) return parse_tokenizer_json(read_text(file), file.string());
+  const std::filesystem::path beside = file.parent_path();
+  TextEnds ends;
+  ends.begin = tokenizer_flag(beside, "add_bos_token").value_or(ends.begin);
+  ends.end = tokenizer_flag(beside, "add_eos_token").value_or(ends.end);
+  return parse_sentencepiece(read_text(file, kMostSentencepieceBytes), file.string(), ends);
+}
+
+}  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == kBytes) return std::make_unique<BytesTokenizer>();
   const std::filesystem::path file = tokenizer_file(name);
-  auto tokenizer = parse_tokenizer_json(read_text(file), file.string());
+  std::unique_ptr<Tokenizer> tokenizer = read_tokenizer(file);
   if (const auto end = end_of_text(file.parent_path(), *tokenizer)) tokenizer->set_separator(*end);
   return tokenizer;
 }

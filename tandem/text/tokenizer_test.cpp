@@ -33,7 +33,8 @@ TEST(Tokenizer, RefusesUnknownNames) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "tokenizer 'byte': no such file; expected bytes, a tokenizer.json or a directory with one");
+                 "tokenizer 'byte': no such file; expected bytes, a tokenizer.json, a sentencepiece .model "
+                 "or a directory with one");
   }
 }
 

@@ -34,8 +34,7 @@ CheckpointMeta first_meta(const Config& config) {
 // Text that the run will be given is read with the model's own tokenizer.
 Config with_kept_tokenizer(Config config, const std::filesystem::path& run) {
   const std::filesystem::path kept = run / hub::kKeptFolder;
-  if (config.data.tokenizer == kBytes && is_there(kept / "tokenizer.json"))
-    config.data.tokenizer = kept.string();
+  if (config.data.tokenizer == kBytes && has_tokenizer_file(kept)) config.data.tokenizer = kept.string();
   return config;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -173,7 +174,8 @@ class Preparation {
   // With the files that say what ends a text, so that the set can be used wherever it is.
   void copy_tokenizer() const {
     const fs::path file = tokenizer_file(options_.tokenizer);
-    write_atomically(directory_ / "tokenizer.json", read_text(file));
+    write_atomically(directory_ / (is_sentencepiece_file(file) ? "tokenizer.model" : "tokenizer.json"),
+                     read_text(file, std::numeric_limits<int64_t>::max()));
     for (const char* beside : {"tokenizer_config.json", "generation_config.json"}) {
       const fs::path other = file.parent_path() / beside;
       if (is_there(other)) write_atomically(directory_ / beside, read_text(other));
