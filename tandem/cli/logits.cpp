@@ -47,6 +47,7 @@ std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab) {
 void write_logits(const ModelSource& source, const BuildModel& model, std::vector<int32_t> ids,
                   const std::string& file) {
   Config config = source.config;
+  config.data.documents = Documents::Joined;  // there is one
   const auto tokens = static_cast<int64_t>(ids.size());
   if (!config.model.has(kWeightedPositions)) {
     if (tokens > source.positions())

@@ -74,6 +74,7 @@ void add_sample(CLI::App& app, Action& action) {
       const Backend backend = make_backend(config);
       compile_options(config, backend);  // refuses a precision that this machine lacks, as evaluate does
       config.precision = Precision::Fp32;
+      config.data.documents = Documents::Joined;  // what is written is one
       ThreadPool pool(thread_count(config));
       CompiledStep step = compile_forward(action.model(config.model, 1), compile_options(config, backend),
                                           ForwardOutput::Logits);

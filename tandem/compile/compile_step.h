@@ -41,6 +41,7 @@ struct CompileOptions {
   ParallelOptions parallel;
   PrecisionPolicy precision;
   OptimizerKind optimizer = OptimizerKind::AdamW;
+  bool separate_documents = false;  // that share a sequence (passes/documents.h)
   Recompute recompute;
   FuseOptions fuse;
   bool overwrite_gradients = false;  // the backend's kernels can, where a step is one pass

@@ -7,6 +7,7 @@
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/differentiate.h"
+#include "tandem/compile/passes/documents.h"
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/inference.h"
 #include "tandem/compile/passes/loss_stats.h"
@@ -172,6 +173,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       // The model, as this rank has it.
       {kModelPass, {Model}, true,
        each([&](const Graph& g) { return with_scratch(g, options.scratch); })},
+      {kDocumentsPass, {Model}, options.separate_documents,
+       each([](const Graph& g) { return separate_documents(g); })},
       {kTensorPass, {Model}, true,
        each([&](const Graph& g) { return shard_tensor(g, parallel.at); })},
       {kSyncNormPass, {Model}, true,

@@ -21,6 +21,7 @@ enum class GatedActivation { Silu, Gelu };
 enum class QkNorm { None, Head, All };
 enum class NormPlace { Before, After, Both };
 enum class ModelInit { Weights, Random };
+enum class Documents { Joined, Separate };
 enum class ScheduleKind { Cosine, Linear, Constant };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
 enum class ReduceType { Fp32, Bf16 };
@@ -91,6 +92,7 @@ struct DataConfig {
   DataSources train = "builtin:stories";  // derived: builtin:shapes for images
   DataSources eval = "builtin:stories";   // derived: like train; weights mean nothing here
   std::string tokenizer = "bytes";
+  Documents documents = Documents::Joined;  // those that share a sequence
   int64_t workers = 2;
   int64_t prefetch = 4;        // batches made ahead of the one in use
   int64_t eval_samples = 256;  // sequences or images per evaluation

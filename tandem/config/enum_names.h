@@ -14,6 +14,7 @@ inline constexpr std::string_view kGatedActivationNames[] = {"silu", "gelu"};
 inline constexpr std::string_view kQkNormNames[] = {"none", "head", "all"};
 inline constexpr std::string_view kNormPlaceNames[] = {"before", "after", "both"};
 inline constexpr std::string_view kModelInitNames[] = {"weights", "random"};
+inline constexpr std::string_view kDocumentsNames[] = {"joined", "separate"};
 #define TANDEM_NAME(type, name) #name,
 inline constexpr std::string_view kOptimizerNames[] = {TANDEM_OPTIMIZERS(TANDEM_NAME)};
 #undef TANDEM_NAME
@@ -37,6 +38,7 @@ constexpr Names names_of(GatedActivation) { return kGatedActivationNames; }
 constexpr Names names_of(QkNorm) { return kQkNormNames; }
 constexpr Names names_of(NormPlace) { return kNormPlaceNames; }
 constexpr Names names_of(ModelInit) { return kModelInitNames; }
+constexpr Names names_of(Documents) { return kDocumentsNames; }
 constexpr Names names_of(OptimizerKind) { return kOptimizerNames; }
 constexpr Names names_of(ScheduleKind) { return kScheduleNames; }
 constexpr Names names_of(Strategy) { return kStrategyNames; }

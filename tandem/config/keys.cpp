@@ -173,7 +173,12 @@ std::vector<Key> make_other_keys() {
           "training set: builtin:NAME, a text file or prepared shards; of several, sequences are drawn by "
           "weight"),
       KEY(data.eval, any(), "evaluation set, or sets, each as a whole"),
-      KEY(data.tokenizer, any(), "how text becomes tokens: bytes, a tokenizer.json, or a directory with one",
+      KEY(data.tokenizer, any(),
+          "how text becomes tokens: bytes, a tokenizer.json, a sentencepiece .model, or a directory with one",
+          kText),
+      KEY(data.documents, any(),
+          "documents that share a sequence: joined, each sees those before it, or separate, none sees "
+          "another",
           kText),
       KEY(data.workers, between(0, kMaxThreads), "threads that prepare batches"),
       KEY(data.prefetch, between(1, kMillion), "batches prepared ahead"),

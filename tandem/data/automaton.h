@@ -40,9 +40,15 @@ class Automaton {
 
   // The mean over t = 1..num_targets of the entropy, in nats, of byte t given bytes 0..t-1: the lowest
   // expected loss of any model on windows of num_targets + 1 bytes that begin at the start state.
-  double expected_loss(int64_t num_targets) const;
+  double expected_loss(int64_t num_targets) const { return mean_entropy(num_targets, /*starts=*/true); }
+  // The same without bytes that the start state emits, of which nothing before them tells anything.
+  double expected_loss_within_texts(int64_t num_targets) const {
+    return mean_entropy(num_targets, /*starts=*/false);
+  }
 
  private:
+  double mean_entropy(int64_t num_targets, bool starts) const;
+
   std::vector<uint32_t> first_edge_;  // one more than there are states
   std::vector<Edge> edges_;
   std::vector<uint64_t> upto_;  // for each edge, the state's cumulative probability in units of 2^-32

@@ -1,4 +1,4 @@
-// Automaton::expected_loss, by propagating the exact distribution of states over the bytes of a window.
+// Automaton::mean_entropy, by propagating the exact distribution of states over the bytes of a window.
 // For entropy the bytes themselves do not matter, nor do stretches without a choice. States that are alike
 // but for those form one lump, so that tens of thousands of states become a few hundred lumps.
 #include <algorithm>
@@ -98,7 +98,7 @@ std::vector<Lump> make_lumps(const Automaton& automaton) {
 
 }  // namespace
 
-double Automaton::expected_loss(int64_t num_targets) const {
+double Automaton::mean_entropy(int64_t num_targets, bool starts) const {
   TANDEM_CHECK(num_targets > 0);
   const std::vector<Lump> lumps = make_lumps(*this);
   uint32_t longest = 0;
@@ -108,19 +108,20 @@ double Automaton::expected_loss(int64_t num_targets) const {
   // mass[t % size][lump]: the probability of standing at the lump when byte t is about to be emitted.
   std::vector<std::vector<double>> mass(longest + 1, std::vector<double>(lumps.size(), 0.0));
   mass[0][0] = 1.0;
-  double sum = 0.0;
+  double sum = 0.0, left_out = 0.0;
   for (int64_t t = 0; t <= num_targets; ++t) {
     std::vector<double>& now = mass[static_cast<size_t>(t) % mass.size()];
     for (size_t i = 0; i < lumps.size(); ++i) {
       if (now[i] == 0.0) continue;
-      if (t > 0) sum += now[i] * lumps[i].entropy;
+      if (t > 0 && (i > 0 || starts)) sum += now[i] * lumps[i].entropy;
+      if (t > 0 && i == 0 && !starts) left_out += now[i];
       for (const Jump& jump : lumps[i].jumps) {
         mass[(static_cast<size_t>(t) + jump.length) % mass.size()][jump.lump] += now[i] * jump.probability;
       }
       now[i] = 0.0;
     }
   }
-  return sum / static_cast<double>(num_targets);
+  return sum / (static_cast<double>(num_targets) - left_out);
 }
 
 }  // namespace tandem

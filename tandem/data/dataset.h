@@ -16,6 +16,7 @@ struct SampleSpec {
   int64_t context = 0;                          // tokens a sample; 0 for images
   int64_t height = 0, width = 0, channels = 0;  // 0 for tokens
   int64_t num_classes = 0;                      // every target is below this: the vocabulary, or the labels
+  bool documents = false;  // of tokens: segments and positions, too, and no target across documents
 
   int64_t input_elems() const { return kind == SampleKind::Tokens ? context : height * width * channels; }
   int64_t num_targets() const { return kind == SampleKind::Tokens ? context : 1; }
@@ -23,9 +24,9 @@ struct SampleSpec {
 
 constexpr int32_t kNoTarget = -1;  // a position that counts in no loss
 
-// Where a sample is written: `tokens` or `image`, as its kind says, and `targets`. Where they are asked for,
-// `segments` and `positions` hold one document from position 0 on; a set that knows where documents begin
-// writes over them.
+// Where a sample is written: `tokens` or `image`, as its kind says, and `targets`. With SampleSpec::documents
+// `segments` and `positions` are there and hold one document from position 0 on; a set that knows where
+// documents begin writes over them.
 struct SampleBuffers {
   int32_t* tokens = nullptr;    // [context]
   float* image = nullptr;       // [height, width, channels]
@@ -48,6 +49,9 @@ class Dataset {
   virtual int64_t num_samples() const = 0;
   virtual void fill(int64_t index, const SampleBuffers& out) const = 0;  // from any thread
   virtual int64_t num_valid_targets(int64_t /*index*/) const { return spec().num_targets(); }
+
+  // Whether it knows where documents begin; where it does not, it is all one.
+  virtual bool knows_documents() const { return false; }
 
   // One behind the other; training draws from each by its weight.
   virtual std::vector<DatasetPart> parts() const { return {{num_samples(), 1.0}}; }

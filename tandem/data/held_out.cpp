@@ -25,6 +25,8 @@ class Part final : public TokenSource {
     for (size_t i = before; i < out.size(); ++i) out[i] -= begin_;
   }
 
+  bool knows_documents() const override { return whole_->knows_documents(); }
+
  private:
   std::unique_ptr<TokenSource> whole_;
   int64_t begin_, end_;

@@ -32,7 +32,7 @@ int64_t target_bytes(const SampleSpec& spec, const LoaderOptions& options) {
 
 // Of segments, and as many of positions.
 int64_t document_bytes(const SampleSpec& spec, const LoaderOptions& options) {
-  return options.documents ? input_bytes(spec, options) : 0;
+  return spec.documents ? input_bytes(spec, options) : 0;
 }
 
 Sampler sampler_of(const Dataset& dataset, const LoaderOptions& options) {
@@ -61,7 +61,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
       sampler_(sampler_of(dataset, options)),
       slots_(static_cast<size_t>(num_slots(options))) {
   TANDEM_CHECK(dataset.num_samples() > 0 && options.micro_batch > 0 && options.world_size > 0);
-  TANDEM_CHECK(!options.documents || spec_.kind == SampleKind::Tokens);
+  TANDEM_CHECK(!spec_.documents || spec_.kind == SampleKind::Tokens);
   TANDEM_CHECK(options.rank >= 0 && options.rank < options.world_size);
   TANDEM_CHECK(options.global_batch > 0 &&
                options.global_batch % (options.micro_batch * options.world_size) == 0);
@@ -74,7 +74,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
     at += input_bytes(spec_, options_);
     slot.targets = reinterpret_cast<int32_t*>(at);
     at += target_bytes(spec_, options_);
-    if (!options_.documents) continue;
+    if (!spec_.documents) continue;
     slot.segments = reinterpret_cast<int32_t*>(at);
     slot.positions = reinterpret_cast<int32_t*>(at + document_bytes(spec_, options_));
     at += 2 * document_bytes(spec_, options_);

@@ -33,7 +33,6 @@ struct LoaderOptions {
   uint64_t seed = 1;     // of the order
   // Pass::Once: that many samples, always the same; of a set in order, spread over all of it. 0 = all.
   int64_t max_samples = 0;
-  bool documents = false;  // of tokens: segments and positions, too
   double timeout_s = 300.0;
 };
 
@@ -41,7 +40,7 @@ struct MicroBatch {
   const int32_t* tokens = nullptr;     // [micro_batch, context]
   const float* images = nullptr;       // [micro_batch, height, width, channels]
   const int32_t* targets = nullptr;    // [micro_batch, context] or [micro_batch]
-  const int32_t* segments = nullptr;   // [micro_batch, context], where documents are asked for: which one, in
+  const int32_t* segments = nullptr;   // [micro_batch, context], with SampleSpec::documents: which one, in
   const int32_t* positions = nullptr;  // its row, and where in it
   int64_t epoch = 0;
   int64_t first_sample = 0;  // global number
@@ -85,7 +84,7 @@ class Loader {
   struct Slot {
     std::byte* input = nullptr;
     int32_t* targets = nullptr;
-    int32_t* segments = nullptr;  // null unless they are asked for
+    int32_t* segments = nullptr;  // null without SampleSpec::documents
     int32_t* positions = nullptr;
     int64_t holds = -1;  // the micro-batch it was filled with
     int64_t num_valid_targets = 0;

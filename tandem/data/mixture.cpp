@@ -33,6 +33,10 @@ int64_t Mixture::num_valid_targets(int64_t index) const {
   return place.data.num_valid_targets(place.index);
 }
 
+bool Mixture::knows_documents() const {
+  return std::any_of(sets_.begin(), sets_.end(), [](const Set& set) { return set.data->knows_documents(); });
+}
+
 std::vector<DatasetPart> Mixture::parts() const {
   std::vector<DatasetPart> parts;
   for (const Set& set : sets_) parts.push_back({set.data->num_samples(), set.weight});

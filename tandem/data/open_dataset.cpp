@@ -25,7 +25,9 @@ std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const 
         "builtin:stories: is text in bytes, but data.tokenizer is {}; use bytes, or another set",
         options.tokenizer);
   }
-  if (name == "builtin:stories") return std::make_unique<Stories>(options.context, split, options.seed);
+  if (name == "builtin:stories") {
+    return std::make_unique<Stories>(options.context, split, options.seed, options.separate_documents);
+  }
   if (name == "builtin:shapes") {
     if (options.image_size < Shapes::kMinSize) {
       throw ConfigError("builtin:shapes: image size {}: expected at least {}", options.image_size,
@@ -44,18 +46,28 @@ std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const Dat
         "directory written by tandem prepare",
         name);
   }
+  const auto windows = [&](std::unique_ptr<TokenSource> tokens) {
+    return std::make_unique<TokenWindows>(name, std::move(tokens), options.context,
+                                          options.separate_documents);
+  };
   if (std::filesystem::is_directory(path)) {
     const ExpectedTokenizer expected{options.tokenizer, tokenizer_digest(options.tokenizer)};
-    return std::make_unique<TokenWindows>(name, open_prepared(path, split, options.verify_digests, &expected),
-                                          options.context);
+    auto tokens = open_prepared(path, split, options.verify_digests, &expected);
+    if (options.separate_documents && !tokens->knows_documents()) {
+      throw DataError(
+          "{}: was prepared by a version that did not note where documents begin; prepare it again, or set "
+          "data.documents to joined",
+          name);
+    }
+    return windows(std::move(tokens));
   }
   if (options.tokenizer != kBytes) {
     auto text = open_tokenized(path, options.tokenizer,
                                options.keep_end_apart ? std::optional(split) : std::nullopt, options.context);
-    return std::make_unique<TokenWindows>(name, std::move(text), options.context);
+    return windows(std::move(text));
   }
   auto text = options.keep_end_apart ? open_part(path, split, options.context) : open_text(path);
-  return std::make_unique<TokenWindows>(name, std::move(text), options.context);
+  return windows(std::move(text));
 }
 
 }  // namespace

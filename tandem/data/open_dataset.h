@@ -19,7 +19,8 @@ struct DatasetOptions {
   std::optional<SampleKind> kind = {};  // what the model takes; any if not given
   std::string tokenizer = "bytes";
   bool keep_end_apart = false;  // a text file is both sets: its end is for evaluation, the rest for training
-  bool verify_digests = false;  // read all shards and check them before the first step
+  bool separate_documents = false;  // SampleSpec::documents, of tokens
+  bool verify_digests = false;      // read all shards and check them before the first step
 };
 
 // `name` is builtin:stories, builtin:shapes, a text file, or a directory that `tandem prepare` wrote. Throws

@@ -44,6 +44,12 @@ class PreparedSet final : public TokenSource {
     }
   }
 
+  // Sets of version 1 do not.
+  bool knows_documents() const override {
+    return std::any_of(shards_.begin(), shards_.end(),
+                       [](const TokenShard& shard) { return shard.info().num_documents > 0; });
+  }
+
  private:
   int64_t vocab_;
   std::vector<TokenShard> shards_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -42,6 +43,45 @@ TEST(Stories, MeanLossOfTheTrueModelIsTheFloor) {
   const double error = std::sqrt((sum_of_squares / kSamples - mean * mean) / kSamples);
   EXPECT_LT(error, 0.001);  // the interval is tight enough to mean something
   EXPECT_NEAR(mean, *stories.loss_floor(), 4.0 * error);
+}
+
+// Of separate stories the first byte of each is nobody's target, and of no window's floor.
+TEST(Stories, ThatAreSeparateHaveAFloorOfTheirOwn) {
+  constexpr int64_t kContext = 900, kSamples = 2000;
+  const Stories stories(kContext, Split::Train, 3, /*separate_documents=*/true),
+      joined(kContext, Split::Train, 3);
+  std::vector<int32_t> tokens(kContext), targets(kContext), segments(kContext), positions(kContext);
+  double loss = 0, sum_of_squares = 0, counted = 0;
+  for (int64_t i = 0; i < kSamples; ++i) {
+    const std::string text = text_of(joined, i);
+    stories.fill(i, {.tokens = tokens.data(),
+                     .targets = targets.data(),
+                     .segments = segments.data(),
+                     .positions = positions.data()});
+    double sum = 0;
+    int64_t valid = 0;
+    int32_t story = 0;
+    for (size_t t = 0, begin = 0; t < kContext; ++t) {
+      ASSERT_EQ(segments[t], story);
+      story += text[t] == '\n' ? 1 : 0;
+      ASSERT_EQ(positions[t], static_cast<int32_t>(t - begin));
+      ASSERT_EQ(targets[t], text[t] == '\n' ? kNoTarget : text[t + 1]);
+      valid += targets[t] == kNoTarget ? 0 : 1;
+      if (text[t] != '\n' && t + 1 < kContext) continue;
+      const size_t end = text[t] == '\n' ? t + 1 : t + 2;  // the last story has a target behind it
+      sum -= story_automaton().log_probability(text.substr(begin, end - begin), 1);
+      begin = t + 1;
+    }
+    ASSERT_EQ(stories.num_valid_targets(i), valid);
+    loss += sum;
+    sum_of_squares += sum * sum;
+    counted += static_cast<double>(valid);
+  }
+  const double mean = loss / kSamples;
+  const double error = std::sqrt((sum_of_squares / kSamples - mean * mean) / kSamples) * kSamples / counted;
+  EXPECT_LT(error, 0.001);
+  EXPECT_NEAR(loss / counted, *stories.loss_floor(), 4 * error);
+  EXPECT_LT(*stories.loss_floor() + 8 * error, *joined.loss_floor());
 }
 
 TEST(Stories, FloorDependsOnTheContextAndStaysInRange) {

@@ -35,8 +35,9 @@ std::unique_ptr<TokenSource> open_text(const std::filesystem::path& file) {
   return std::make_unique<TextFile>(file);
 }
 
-TokenWindows::TokenWindows(std::string_view name, std::unique_ptr<TokenSource> source, int64_t context)
-    : source_(std::move(source)), context_(context) {
+TokenWindows::TokenWindows(std::string_view name, std::unique_ptr<TokenSource> source, int64_t context,
+                           bool separate_documents)
+    : source_(std::move(source)), context_(context), separate_documents_(separate_documents) {
   TANDEM_CHECK(context > 0);
   const int64_t num_tokens = source_->num_tokens();
   if (num_tokens < context + 1) {
@@ -49,35 +50,54 @@ TokenWindows::TokenWindows(std::string_view name, std::unique_ptr<TokenSource> s
 }
 
 SampleSpec TokenWindows::spec() const {
-  return {.kind = SampleKind::Tokens, .context = context_, .num_classes = source_->vocab()};
+  return {.kind = SampleKind::Tokens,
+          .context = context_,
+          .num_classes = source_->vocab(),
+          .documents = separate_documents_};
+}
+
+int64_t TokenWindows::num_used(int64_t index) const {
+  return std::min(context_, source_->num_tokens() - 1 - index * context_);
+}
+
+std::vector<int64_t> TokenWindows::documents_of(int64_t index) const {
+  const int64_t first = index * context_;
+  std::vector<int64_t> begins;
+  source_->documents(first, num_used(index) + 1, begins);
+  for (int64_t& begin : begins) begin -= first;
+  return begins;
 }
 
 int64_t TokenWindows::num_valid_targets(int64_t index) const {
-  return std::min(context_, source_->num_tokens() - 1 - index * context_);
+  int64_t count = num_used(index);
+  if (!separate_documents_) return count;
+  for (const int64_t begin : documents_of(index)) count -= begin > 0 ? 1 : 0;
+  return count;
 }
 
 void TokenWindows::fill(int64_t index, const SampleBuffers& out) const {
   TANDEM_CHECK(index >= 0 && index < num_samples_);
-  const int64_t valid = num_valid_targets(index);
-  source_->read(index * context_, valid, out.tokens);
-  std::copy(out.tokens + 1, out.tokens + valid, out.targets);
-  source_->read(index * context_ + valid, 1, out.targets + valid - 1);
-  std::fill(out.tokens + valid, out.tokens + context_, 0);
-  std::fill(out.targets + valid, out.targets + context_, kNoTarget);
-  if (out.segments) fill_documents(index, out);
+  const int64_t used = num_used(index);
+  source_->read(index * context_, used, out.tokens);
+  std::copy(out.tokens + 1, out.tokens + used, out.targets);
+  source_->read(index * context_ + used, 1, out.targets + used - 1);
+  std::fill(out.tokens + used, out.tokens + context_, 0);
+  std::fill(out.targets + used, out.targets + context_, kNoTarget);
+  if (separate_documents_) separate(index, out);
 }
 
 // Padding belongs to the last document: no target sees it.
-void TokenWindows::fill_documents(int64_t index, const SampleBuffers& out) const {
-  const int64_t first = index * context_;
-  std::vector<int64_t> begins;
-  source_->documents(first, num_valid_targets(index), begins);
+void TokenWindows::separate(int64_t index, const SampleBuffers& out) const {
+  const int64_t used = num_used(index);
+  const std::vector<int64_t> begins = documents_of(index);
   int32_t segment = 0;
   for (size_t i = 0; i < begins.size(); ++i) {
-    const int64_t begin = begins[i] - first;
-    const int64_t end = i + 1 < begins.size() ? begins[i + 1] - first : context_;
-    if (begin > 0) ++segment;
-    std::fill(out.segments + begin, out.segments + end, segment);
+    const int64_t begin = begins[i];
+    if (begin == 0) continue;
+    out.targets[begin - 1] = kNoTarget;
+    if (begin == used) return;  // its first token is a target here, no more
+    const int64_t end = i + 1 < begins.size() && begins[i + 1] < used ? begins[i + 1] : context_;
+    std::fill(out.segments + begin, out.segments + end, ++segment);
     std::iota(out.positions + begin, out.positions + end, 0);
   }
 }

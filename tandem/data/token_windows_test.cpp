@@ -79,9 +79,11 @@ TEST(TokenWindows, KnowWhichDocumentATokenIsOf) {
   const std::vector<std::string> inputs = {scratch.write("a.txt", "one|three|four|fives|x")};
   prepare_text(inputs, scratch.path() / "set",
                {.shard_tokens = 9, .eval_fraction = 0.0, .split_on = "|", .threads = 1});
-  const TokenWindows set("set", open_prepared(scratch.path() / "set", Split::Train, true), 8);
+  const TokenWindows set("set", open_prepared(scratch.path() / "set", Split::Train, true), 8,
+                         /*separate_documents=*/true);
+  EXPECT_TRUE(set.knows_documents());
   alignas(Loader::kAlignment) std::byte memory[4096];
-  const LoaderOptions options{.pass = Pass::Once, .global_batch = 4, .micro_batch = 4, .documents = true};
+  const LoaderOptions options{.pass = Pass::Once, .global_batch = 4, .micro_batch = 4};
   ASSERT_LE(loader_bytes(set.spec(), options), static_cast<int64_t>(sizeof(memory)));
   Loader loader(set, options, memory);
   const MicroBatch batch = loader.next();
@@ -97,19 +99,29 @@ TEST(TokenWindows, KnowWhichDocumentATokenIsOf) {
   EXPECT_EQ(row(batch.positions, 1), (Row{0, 1, 0, 1, 2, 3, 4, 0}));
   EXPECT_EQ(row(batch.segments, 2), (Row{0, 0, 0, 0, 0, 0, 0, 0}));   // ives_ and, as a target alone, x
   EXPECT_EQ(row(batch.positions, 3), (Row{0, 1, 2, 3, 4, 5, 6, 7}));  // padding
+  // The separator is a target; the first token of a document, in this window or the next, is none.
+  EXPECT_EQ(row(batch.targets, 0), (Row{'n', 'e', 0, -1, 'h', 'r', 'e', 'e'}));
+  EXPECT_EQ(row(batch.targets, 1), (Row{0, -1, 'o', 'u', 'r', 0, -1, 'i'}));
+  EXPECT_EQ(row(batch.targets, 2), (Row{'v', 'e', 's', 0, -1, -1, -1, -1}));
+  EXPECT_EQ(set.num_valid_targets(0), 7);
+  EXPECT_EQ(set.num_valid_targets(1), 6);
+  EXPECT_EQ(set.num_valid_targets(2), 4);
+  EXPECT_EQ(batch.num_valid_targets, 17);
 }
 
 TEST(TokenWindows, OfATextThatIsOneDocumentAreOneSegment) {
   const TemporaryDirectory scratch;
-  const TokenWindows set("a.txt", open_text(scratch.write("a.txt", "the quick brown fox")), 8);
+  const TokenWindows set("a.txt", open_text(scratch.write("a.txt", "the quick brown fox")), 8, true);
+  EXPECT_FALSE(set.knows_documents());
   alignas(Loader::kAlignment) std::byte memory[1024];
-  Loader loader(set, {.global_batch = 1, .documents = true}, memory);
+  Loader loader(set, {.global_batch = 1}, memory);
   const MicroBatch batch = loader.next();
   for (int i = 0; i < 8; ++i) {
     EXPECT_EQ(batch.segments[i], 0);
     EXPECT_EQ(batch.positions[i], i);
   }
-  Loader without(set, {.global_batch = 1}, memory);
+  const TokenWindows joined("a.txt", open_text(scratch.path() / "a.txt"), 8);
+  Loader without(joined, {.global_batch = 1}, memory);
   EXPECT_EQ(without.next().segments, nullptr);
 }
 

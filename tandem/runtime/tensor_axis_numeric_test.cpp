@@ -12,6 +12,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
 #include "tandem/compile/passes/differentiate.h"
+#include "tandem/compile/passes/documents.h"
 #include "tandem/compile/passes/fuse.h"
 #include "tandem/compile/passes/inference.h"
 #include "tandem/compile/passes/precision.h"
@@ -95,8 +96,11 @@ class Interpreter {
       *reinterpret_cast<float*>(buffer->data()) = 0.25f;
     } else if (node.op == Op::Input) {
       auto* ids = reinterpret_cast<int32_t*>(buffer->data());
+      auto below = static_cast<uint64_t>(kVocab);
+      if (node.name == "segments") below = 2;
+      if (node.name == "positions") below = static_cast<uint64_t>(node.outputs[0].shape.last());
       for (int64_t i = 0; i < elems; ++i)
-        ids[i] = static_cast<int32_t>(rng.below(static_cast<uint64_t>(i), kVocab));
+        ids[i] = static_cast<int32_t>(rng.below(static_cast<uint64_t>(i), below));
       if (node.name == "targets") ids[1] = -1;  // one that does not count
     }
     buffers_[{at_, 0}] = std::move(buffer);
@@ -313,6 +317,13 @@ TEST(TensorAxisNumeric, SegmentsAreOfAllTokens) {
   b.cross_entropy(b.linear(b.linear(y, 16, "out", {.dims = "width,heads"}), kVocab, "head",
                            {.bias = false, .dims = "vocab,width"}));
   check(b.take(), plain, {2});
+}
+
+TEST(TensorAxisNumeric, SeparateDocumentsHaveTheLossAndGradientsOfOneRank) {
+  for (Family family : {Family::Gpt2, Family::Llama}) {
+    const Graph model = build_model(tiny(family, /*tied=*/true, /*qkv_bias=*/true, /*kv_heads=*/4), 2);
+    for (Compile compile : {plain, fused, recomputed}) check(separate_documents(model), compile, {2});
+  }
 }
 
 TEST(TensorAxisNumeric, RowsOfARankMayEndInsideASequence) {

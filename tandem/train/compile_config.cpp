@@ -30,6 +30,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .offload_weights = config.memory.offloads(OffloadKind::Params),
                       .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
   options.ranks_here = ranks_here;
+  options.separate_documents = config.data.documents == Documents::Separate;
   options.precision = precision_policy(config.precision);
   if (config.precision == Precision::Fp16)
     options.precision.loss_scale_window = config.train.loss_scale_window;
@@ -55,7 +56,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
 
 HostLayout host_layout(const Config& config, const CompiledStep& step) {
   HostLayout layout;
-  const SampleSpec spec = sample_spec(config.model);
+  const SampleSpec spec = sample_spec(config);
   layout.train_ring = loader_bytes(spec, train_loader_options(config));
   layout.eval_ring = loader_bytes(spec, eval_loader_options(config));
   // A run that saves only when it is interrupted does so without a copy.

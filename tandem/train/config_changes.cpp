@@ -60,6 +60,7 @@ constexpr KeyRule kRules[] = {
     {"data.train", Reordered},
     {"data.eval", Freely},
     {"data.tokenizer", Never},  // but from one file to another
+    {"data.documents", Freely},
     {"data.workers", Freely},
     {"data.prefetch", Freely},
     {"data.eval_samples", Freely},

@@ -31,7 +31,7 @@ constexpr int64_t kMostBlocks = 16384;
 // With as many batches ahead as are ever of use, where those of the config take a good part of the memory.
 Config with_little_prefetch(Config config, int64_t limit) {
   constexpr int64_t kEnough = 4;
-  const auto ring = [&] { return loader_bytes(sample_spec(config.model), train_loader_options(config)); };
+  const auto ring = [&] { return loader_bytes(sample_spec(config), train_loader_options(config)); };
   const int64_t given = config.data.prefetch, bytes = ring();
   config.data.prefetch = std::min(given, kEnough);
   if (bytes - ring() < limit / 20) config.data.prefetch = given;

@@ -9,12 +9,14 @@
 
 namespace tandem {
 
-SampleSpec sample_spec(const ModelConfig& model) {
+SampleSpec sample_spec(const Config& config) {
+  const ModelConfig& model = config.model;
   SampleSpec spec;
   if (model.is_language_model()) {
     spec.kind = SampleKind::Tokens;
     spec.context = model.context;
     spec.num_classes = model.vocab;
+    spec.documents = config.data.documents == Documents::Separate;
   } else {
     spec.kind = SampleKind::Images;
     spec.height = spec.width = model.image_size;
@@ -69,6 +71,17 @@ bool keeps_ends_apart(const DataConfig& data) {
                      [&](const DataSource& set) { return keeps_end_apart(data, set.path); });
 }
 
+namespace {
+
+std::unique_ptr<Dataset> open_all(const DataSources& sources, const auto& open) {
+  if (sources.sets.size() == 1) return open(sources.sets.front().path);
+  std::vector<Mixture::Set> sets;
+  for (const DataSource& source : sources.sets) sets.push_back({open(source.path), source.weight});
+  return std::make_unique<Mixture>(std::move(sets));
+}
+
+}  // namespace
+
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   DatasetOptions options;
   options.seed = static_cast<uint64_t>(config.train.seed);
@@ -76,7 +89,8 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   options.image_size = config.model.image_size;
   options.max_classes = config.model.is_language_model() ? config.model.vocab : config.model.classes;
   options.tokenizer = config.data.tokenizer;
-  const SampleSpec takes = sample_spec(config.model);
+  options.separate_documents = config.data.documents == Documents::Separate;
+  const SampleSpec takes = sample_spec(config);
   options.kind = takes.kind;
   if (config.model.is_language_model() && config.data.tokenizer == "bytes" && config.model.vocab < 256) {
     throw ConfigError(
@@ -95,10 +109,17 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
     return data;
   };
   const DataSources& sources = split == Split::Train ? config.data.train : config.data.eval;
-  if (sources.sets.size() == 1) return open(sources.sets.front().path);
-  std::vector<Mixture::Set> sets;
-  for (const DataSource& source : sources.sets) sets.push_back({open(source.path), source.weight});
-  return std::make_unique<Mixture>(std::move(sets));
+  std::unique_ptr<Dataset> data = open_all(sources, open);
+  // Of a text file that is trained on nothing would be kept apart; to be evaluated on, it may be one
+  // document.
+  if (options.separate_documents && split == Split::Train && !data->knows_documents()) {
+    throw ConfigError(
+        "data.documents: separate, but {} is one document; prepare it (tandem prepare --split-on TEXT, or "
+        "JSON "
+        "Lines), or use joined",
+        sources.text());
+  }
+  return data;
 }
 
 }  // namespace tandem

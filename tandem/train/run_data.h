@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-SampleSpec sample_spec(const ModelConfig& model);  // what a model takes
+SampleSpec sample_spec(const Config& config);  // what its model takes
 
 // For a rank: its share of every global batch.
 LoaderOptions train_loader_options(const Config& config, const MeshPosition& at = {});

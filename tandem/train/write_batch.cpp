@@ -25,6 +25,8 @@ void write_batch(Session& session, const Executable& executable, const MicroBatc
   write("tokens", batch.tokens);
   write("images", batch.images);
   write("targets", batch.targets);
+  write("segments", batch.segments);
+  write("positions", batch.positions);
 }
 
 }  // namespace tandem

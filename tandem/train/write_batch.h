@@ -9,8 +9,9 @@
 
 namespace tandem {
 
-// Copies a micro-batch into the inputs of an executable: "tokens", "images", "targets", as far as it has
-// them. A pipeline's has those of several micro-batches (compile/passes/unroll.h): `place` says which.
+// Copies a micro-batch into the inputs of an executable: "tokens", "images", "targets", "segments",
+// "positions", as far as it has them. A pipeline's has those of several micro-batches
+// (compile/passes/unroll.h): `place` says which.
 void write_batch(Session& session, const Executable& executable, const MicroBatch& batch,
                  std::optional<int> place = {});
 

@@ -148,9 +148,15 @@ class TensorAxisSplit {
     const Node& node = old_.node(id);
     const int64_t vocab = old_.type(node.inputs[1]).shape[0];
     std::vector<Value> inputs = {rewrite_.at(node.inputs[0]), vocab_rows(node.inputs[1])};
-    if (node.inputs.size() > 2 && rank_ == 0) inputs.push_back(placed(node.inputs[2], {}));
-    Attrs attrs = node.attrs;
+    Attrs attrs;
     set_ids(attrs, vocab);
+    if (node.inputs.size() > 2 && rank_ == 0) {
+      inputs.push_back(placed(node.inputs[2], {}));
+      if (node.inputs.size() > 3) {
+        inputs.push_back(rewrite_.at(node.inputs[3]));
+        attrs.set("positions", int64_t{1});
+      }
+    }
     scatter({id, 0}, emit(Op::Embedding, inputs, attrs, node.block));
   }
 

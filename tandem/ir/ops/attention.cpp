@@ -10,9 +10,10 @@
 namespace tandem::ops {
 namespace {
 
-void check_segments(const Operands& in, size_t i, const Shape& qkv) {
+// A number for each token.
+void check_numbers(const Operands& in, size_t i, const Shape& qkv, std::string_view what) {
   in.require(in[i] == TensorType{DType::I32, Shape({qkv[0], qkv[1]})},
-             "expected segments i32[{},{}] of tokens, found {}{}", qkv[0], qkv[1], dtype_name(in[i].dtype),
+             "expected {} i32[{},{}] of tokens, found {}{}", what, qkv[0], qkv[1], dtype_name(in[i].dtype),
              in.show(i));
 }
 
@@ -26,13 +27,13 @@ Types attention_types(const Operands& in) {
   in.require(in.attr_or("window", 1) > 0, "expected a window of at least 1, found {}",
              in.attr_or("window", 1));
   in.require(!in.has("window") || in.attr("causal") != 0, "a window is for causal attention");
-  if (in.is_set("segments")) check_segments(in, 1, qkv);
+  if (in.is_set("segments")) check_numbers(in, 1, qkv, "segments");
   const int64_t head_dim = qkv[2] / (heads + 2 * kv_heads);
   return {in.with_last(0, heads * head_dim), {stats_dtype(in[0].dtype), Shape({qkv[0], heads, qkv[1]})}};
 }
 
 Types attention_grad_types(const Operands& in) {
-  if (in.is_set("segments")) check_segments(in, 4, in.shape(1));
+  if (in.is_set("segments")) check_numbers(in, 4, in.shape(1), "segments");
   if (!in.is_set("sums")) return {in[1]};
   const size_t sums = in.size() - 1;
   in.require(in.shape(sums) == Shape({in.shape(1).last()}),
@@ -65,12 +66,13 @@ Types rope_types(const Operands& in) {
   const int64_t dims = in.attr_or("dims", head_dim);
   in.require(dims > 0 && dims % 2 == 0 && dims <= head_dim,
              "expected an even number of features to turn, at most {}, found {}", head_dim, dims);
+  if (in.is_set("positions")) check_numbers(in, 1, in.shape(0), "positions");
   return {in[0]};
 }
 
 StatedList<AttrInfo> rope_attrs() {
-  return {integer("heads"), integer("kv_heads"), real("theta"), optional(integer("dims")),
-          optional(text("scaling"))};
+  return {integer("heads"),          integer("kv_heads"),       real("theta"),
+          optional(integer("dims")), optional(text("scaling")), optional(integer("positions"))};
 }
 
 // What says who sees whom, and how scores are made.
@@ -88,7 +90,9 @@ StatedList<AttrInfo> attention_attrs(std::initializer_list<AttrInfo> more) {
 }
 
 void rope_grad(Context& c, int32_t id) {
-  c.add(c.input(id), c.emit(Op::RopeGrad, {c.dy(id)}, c.node(id).attrs));
+  std::vector<Value> inputs = c.node(id).inputs;
+  inputs[0] = c.dy(id);
+  c.add(c.input(id), c.emit(Op::RopeGrad, inputs, c.node(id).attrs));
 }
 
 }  // namespace
@@ -100,9 +104,10 @@ std::vector<OpInfo> attention_ops() {
        .meaning =
            "features i and i + dims/2 of each query and key head, i < dims/2, turned by position t times "
            "frequency i of rope_frequencies(theta, dims, scaling, T), times its factor; dims: the whole "
-           "head where not given; the other features stay",
+           "head where not given; the other features stay. With {positions: 1} t is the token's number "
+           "there, else its place in the sequence",
        .kind = OpKind::Kernel,
-       .inputs = {"qkv"},
+       .inputs = {"qkv", when("positions", "positions")},
        .outputs = {in_place("qkv")},
        .attrs = rope_attrs(),
        .infer = rope_types,
@@ -114,7 +119,7 @@ std::vector<OpInfo> attention_ops() {
        .name = "rope_grad",
        .meaning = "the inverse rotation, times the same factor",
        .kind = OpKind::Kernel,
-       .inputs = {"dqkv"},
+       .inputs = {"dqkv", when("positions", "positions")},
        .outputs = {in_place("dqkv")},
        .attrs = rope_attrs(),
        .infer = rope_types,

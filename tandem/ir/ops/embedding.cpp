@@ -1,6 +1,7 @@
 // Rows of a table by ids i32[B,T]. {first}, 0 by default: the table holds the ids from there on (a shard of
 // the vocabulary), one a row, or {valid} of them, and padding behind; an id outside it reads zeros and gets
-// no gradient. Each row's sum is made first, then added to the accumulator.
+// no gradient. Each row's sum is made first, then added to the accumulator. {positions: 1}: where a token
+// stands is its number there, below T, instead of its place in the sequence.
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -11,6 +12,11 @@ Types embedding_types(const Operands& in) {
   if (in.size() > 2) {
     in.require(in.shape(2) == Shape({dims.back(), in.shape(1).last()}),
                "positions {} do not match ids {} and table {}", in.show(2), in.show(0), in.show(1));
+  }
+  if (in.is_set("positions")) {
+    in.require(in.size() == 4, "positions of tokens need pos, the table of positions");
+    in.require(in[3] == in[0], "expected positions like ids {}, found {}{}", in.show(0),
+               dtype_name(in[3].dtype), in.show(3));
   }
   dims.push_back(in.shape(1).last());
   return {{in[1].dtype, Shape(dims)}};
@@ -24,10 +30,14 @@ int64_t embedding_bytes(const Node& node, std::span<const TensorType> in) {
 void embedding_grad(Context& c, int32_t id) {
   const std::vector<Value> in = c.node(id).inputs;
   const Value dy = c.dy(id);
-  const Attrs attrs = c.node(id).attrs;
+  Attrs attrs;
+  for (const char* name : {"first", "valid"}) {
+    if (c.node(id).attrs.has(name)) attrs.set(name, c.node(id).attrs.integer(name));
+  }
   const Context::Part part = c.part_for_embedding(in[1]);
   c.set_accumulator(in[1], c.emit(Op::EmbeddingGrad, {c.accumulator(in[1], part), in[0], dy}, attrs), part);
-  if (in.size() > 2) c.set_accumulator(in[2], c.emit(Op::PositionGrad, {c.accumulator(in[2]), dy}));
+  if (in.size() == 3) c.set_accumulator(in[2], c.emit(Op::PositionGrad, {c.accumulator(in[2]), dy}));
+  if (in.size() == 4) c.set_accumulator(in[2], c.emit(Op::EmbeddingGrad, {c.accumulator(in[2]), in[3], dy}));
 }
 
 }  // namespace
@@ -36,11 +46,11 @@ std::vector<OpInfo> embedding_ops() {
   return {
       {.op = Op::Embedding,
        .name = "embedding",
-       .meaning = "y[B,T,d]: rows of table[V,d], plus pos[T,d]",
+       .meaning = "y[B,T,d]: rows of table[V,d], plus those of pos[T,d]",
        .kind = OpKind::Kernel,
-       .inputs = {"ids", "table", optional("pos")},
+       .inputs = {"ids", "table", optional("pos"), when("positions", "positions")},
        .outputs = {"y"},
-       .attrs = {optional(integer("first")), optional(integer("valid"))},
+       .attrs = {optional(integer("first")), optional(integer("valid")), optional(integer("positions"))},
        .infer = embedding_types,
        .cost = {.flops = nothing, .bytes = embedding_bytes, .sent = nothing},
        .remake = Remake::WithBlock,

@@ -10,6 +10,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
 #include "tandem/compile/compile_step.h"
+#include "tandem/compile/passes/documents.h"
 #include "tandem/compile/passes/sync_norm.h"
 #include "tandem/ir/op_table.h"
 #include "tandem/kernels/cpu/register.h"
@@ -192,6 +193,8 @@ std::vector<Case> cases() {
                              {"mlp", build_model(tiny(Family::Mlp), 3)},
                              {"other_tokens", other_ops_tokens()},
                              {"segments", segments_tokens()},
+                             {"gpt2_documents", separate_documents(build_model(tiny(Family::Gpt2), 2))},
+                             {"llama_documents", separate_documents(build_model(tiny(Family::Llama), 2))},
                              {"other_images", other_ops_images()}};
   for (FamilyModel family : family_models()) {
     family.model.context = 9;

@@ -1,6 +1,6 @@
 // Rotary positions, in place on packed qkv: element pair (i, i + dims / 2) of every query and key head is
-// turned by t times its frequency, and back by the gradient. One table of cosines and sines serves all
-// batches and heads; it is made in double, since t times a frequency needs more bits than fp32 has.
+// turned by its position times its frequency, and back by the gradient. One table of cosines and sines serves
+// all batches and heads; it is made in double, since that product needs more bits than fp32 has.
 #include <algorithm>
 #include <cmath>
 
@@ -73,6 +73,7 @@ namespace {
 
 bool supports(const CallSignature& call) {
   if (!fast_attention_type(call.in[0], *call.attrs)) return false;
+  if (call.in.size() > 1 && call.in[1].dtype != DType::I32) return false;
   return attention_shape(call.in[0], *call.attrs).head_dim % 2 == 0;
 }
 
@@ -116,17 +117,31 @@ void rotate(const KernelArgs& args, Stream& stream, double direction) {
   TANDEM_CHECK(args.workspace.size() >= static_cast<size_t>(shape.tokens * shape.head_dim) * sizeof(float));
   float* cosines = reinterpret_cast<float*>(args.workspace.data());
   float* sines = cosines + shape.tokens * half;
-  const auto rotate_token = HWY_DYNAMIC_DISPATCH(rope_token);
-  stream.pool().parallel_for((shape.tokens + kPositions - 1) / kPositions, [&](int64_t task, int) {
+  const auto token = HWY_DYNAMIC_DISPATCH(rope_token);
+  const auto rotate_token = [&](int64_t row, int64_t position) {
+    token(qkv, row * shape.qkv_stride(), shape.heads + shape.kv_heads, shape.head_dim, half,
+          cosines + position * half, sines + position * half);
+  };
+  const bool own_positions = args.in.size() > 1;
+  const int64_t num_tasks = (shape.tokens + kPositions - 1) / kPositions;
+  stream.pool().parallel_for(num_tasks, [&](int64_t task, int) {
     const int64_t begin = task * kPositions;
     const int64_t end = std::min(shape.tokens, begin + kPositions);
     fill_table(begin, end, turns, direction, cosines, sines);
-    for (int64_t batch = 0; batch < shape.batch; ++batch) {
-      for (int64_t position = begin; position < end; ++position) {
-        const int64_t offset = (batch * shape.tokens + position) * shape.qkv_stride();
-        rotate_token(qkv, offset, shape.heads + shape.kv_heads, shape.head_dim, half,
-                     cosines + position * half, sines + position * half);
-      }
+    for (int64_t batch = 0; batch < (own_positions ? 0 : shape.batch); ++batch) {
+      for (int64_t t = begin; t < end; ++t) rotate_token(batch * shape.tokens + t, t);
+    }
+  });
+  if (!own_positions) return;
+  // A token may need any row of the table, so all of it comes first.
+  const int32_t* positions = args.in[1].as<int32_t>();
+  stream.pool().parallel_for(shape.batch * num_tasks, [&](int64_t task, int) {
+    const int64_t first = task / num_tasks * shape.tokens, begin = task % num_tasks * kPositions;
+    for (int64_t t = begin; t < std::min(shape.tokens, begin + kPositions); ++t) {
+      const int64_t position = positions[first + t];
+      TANDEM_CHECK(position >= 0 && position < shape.tokens, "position {} of a sequence of {}", position,
+                   shape.tokens);
+      rotate_token(first + t, position);
     }
   });
 }

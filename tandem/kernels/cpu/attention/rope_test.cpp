@@ -64,6 +64,41 @@ TEST(Rope, MatchesReferenceOverRaggedShapes) {
   }
 }
 
+// Positions that tokens bring along, falling here, so that none is where its token stands.
+TEST(Rope, TurnsByPositionsOfItsOwn) {
+  for (const Case& c : kCases) {
+    Attrs attrs = c.attrs();
+    attrs.set("positions", int64_t{1});
+    std::vector<double> positions(static_cast<size_t>(c.batch * c.tokens));
+    for (size_t i = 0; i < positions.size(); ++i)
+      positions[i] = static_cast<double>((positions.size() - 1 - i) * 5 % static_cast<size_t>(c.tokens));
+    for (const auto& [op, name] :
+         {std::pair{Op::Rope, "cpu.rope"}, std::pair{Op::RopeGrad, "cpu.rope_grad"}}) {
+      KernelRun expected(op, attrs);
+      expected.random_in(DType::F32, c.qkv(), 1)
+          .in(DType::I32, {c.batch, c.tokens}, positions)
+          .in_place_out();
+      KernelRun actual = expected;
+      expected.run_reference();
+      actual.run(fast_kernels(), name, 3);
+      expect_near(actual.result(0), expected.result(0), tolerance(DType::F32));
+    }
+  }
+}
+
+TEST(Rope, ByPositionsInTheSequenceGivesTheSameBitsAsWithoutAny) {
+  const Case c{3, 130, 4, 2, 40, 10000.0};
+  std::vector<double> positions;
+  for (int i = 0; i < 3 * 130; ++i) positions.push_back(i % 130);
+  Attrs attrs = c.attrs();
+  attrs.set("positions", int64_t{1});
+  KernelRun plain(Op::Rope, c.attrs()), own(Op::Rope, attrs);
+  plain.random_in(DType::F32, c.qkv(), 1).in_place_out();
+  own.random_in(DType::F32, c.qkv(), 1).in(DType::I32, {3, 130}, positions).in_place_out();
+  EXPECT_EQ(own.run(fast_kernels(), "cpu.rope", 2).result_bytes(0),
+            plain.run(fast_kernels(), "cpu.rope", 2).result_bytes(0));
+}
+
 TEST(RopeGrad, TurnsBackWhatRopeTurned) {
   const Case c{1, 300, 2, 1, 48, 10000.0};
   KernelRun forward(Op::Rope, c.attrs());

@@ -26,6 +26,7 @@ void run_embedding(const KernelArgs& args, cpu::IdRange range, Stream& stream) {
   const int64_t width = args.out[0].type.shape.last();
   const int64_t time = ids.type.shape.last();
   const bool positions = args.in.size() > 2;
+  const int32_t* own = args.in.size() > 3 ? args.in[3].as<int32_t>() : nullptr;  // where each token stands
   cpu::with_storage(args.out[0].type.dtype, [&]<typename S>(S) {
     const S* table = args.in[1].as<S>();
     cpu::for_row_groups(stream.pool(), ids.elems(), width, [&](int64_t begin, int64_t end, int) {
@@ -39,7 +40,7 @@ void run_embedding(const KernelArgs& args, cpu::IdRange range, Stream& stream) {
           src != nullptr ? std::memcpy(dst, src, bytes) : std::memset(dst, 0, bytes);
           continue;
         }
-        const S* pos = args.in[2].as<S>() + row % time * width;
+        const S* pos = args.in[2].as<S>() + (own != nullptr ? own[row] : row % time) * width;
         for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
           const auto token = src != nullptr ? load_float(d, src + i, part) : hn::Zero(d);
           store_float(d, hn::Add(token, load_float(d, pos + i, part)), dst + i, part);
@@ -126,11 +127,13 @@ namespace cpu {
 namespace {
 
 bool supports_embedding(const CallSignature& call) {
-  if (call.in.size() < 2 || call.in.size() > 3 || call.in[0].dtype != DType::I32) return false;
+  if (call.in.size() < 2 || call.in.size() > 4 || call.in[0].dtype != DType::I32) return false;
   const DType storage = call.out[0].dtype;
-  return is_storage(storage) && call.in[1].dtype == storage && call.in.back().dtype == storage;
+  const bool tables = call.in[1].dtype == storage && (call.in.size() < 3 || call.in[2].dtype == storage);
+  return is_storage(storage) && tables && (call.in.size() < 4 || call.in[3].dtype == DType::I32);
 }
 void embedding(const KernelArgs& args, Stream& stream) {
+  if (args.in.size() > 3) checked_range(args.in[3], args.in[2], {});
   HWY_DYNAMIC_DISPATCH(run_embedding)(args, checked_range(args.in[0], args.in[1], args.attrs), stream);
 }
 

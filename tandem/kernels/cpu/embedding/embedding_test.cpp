@@ -12,6 +12,8 @@ TEST(Embedding, MatchesReferenceOverRaggedShapes) {
     const TensorType y{storage, {2, rows, width}};
     expect_matches_reference({Op::Embedding, {ids, table}, {y}, {-1}, {}}, 0);
     expect_matches_reference({Op::Embedding, {ids, table, positions}, {y}, {-1}, {}}, 0);
+    const HostTensor own = random_ids({2, rows}, rows, 4);
+    expect_matches_reference({Op::Embedding, {ids, table, positions, own}, {y}, {-1}, {{"positions", 1}}}, 0);
   });
 }
 

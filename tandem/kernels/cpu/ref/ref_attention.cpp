@@ -40,7 +40,7 @@ void rotate(const KernelArgs& args, double direction) {
   const RopeFrequencies turns =
       rope_frequencies(args.attrs.real("theta"), dims, args.attrs.text_or("scaling", "none"), packed.time);
   for (int64_t row = 0; row < packed.batch * packed.time; ++row) {
-    const int64_t t = row % packed.time;
+    const int64_t t = args.in.size() > 1 ? index(args.in[1], row) : row % packed.time;
     for (int64_t slot = 0; slot < packed.heads + packed.kv_heads; ++slot) {
       const int64_t base = packed.at(0, row, slot);
       for (int64_t i = 0; i < half; ++i) {

@@ -17,8 +17,10 @@ void run_embedding(const KernelArgs& args, Stream&) {
   const int64_t dim = table.type.shape.last(), time = ids.type.shape.last();
   for (int64_t row = 0; row < ids.elems(); ++row) {
     const int64_t from = table_row(ids, row, table, args.attrs);
+    const int64_t t = args.in.size() > 3 ? index(args.in[3], row) : row % time;
+    TANDEM_CHECK(t >= 0 && (args.in.size() < 4 || t < args.in[2].type.shape[0]), "position {}", t);
     for (int64_t i = 0; i < dim; ++i) {
-      const double position = args.in.size() > 2 ? get(args.in[2], row % time * dim + i) : 0;
+      const double position = args.in.size() > 2 ? get(args.in[2], t * dim + i) : 0;
       set(y, row * dim + i, (from < 0 ? 0 : get(table, from * dim + i)) + position);
     }
   }

@@ -90,7 +90,8 @@ void add_fused(KernelRegistry& registry) {
 }  // namespace
 
 bool hopper_sums_for_bias(const TensorType& qkv, const Attrs& attrs) {
-  return hopper_attention_grad_supported(shape_of(qkv, attrs));
+  // Within segments the plain kernel makes the gradient, which sums nothing.
+  return attrs.integer_or("segments", 0) == 0 && hopper_attention_grad_supported(shape_of(qkv, attrs));
 }
 
 void add_hopper_kernels(KernelRegistry& registry) {

@@ -1,7 +1,7 @@
 // Rotary positions, in place on packed qkv: the pair (i, i + dims / 2) among the first `dims` features of
 // every query and key head is turned by t times its frequency (base/rope_frequencies.h), and back by the
 // gradient. A block takes one position, makes its few cosines and sines once, and turns the heads of several
-// sequences with them.
+// sequences with them; where tokens bring positions of their own, it takes one token.
 //
 // t times a frequency needs more bits than fp32 has: it is made in double and in turns, so that the whole
 // turns can be dropped exactly; what is left is good for fp32.
@@ -38,13 +38,15 @@ struct RopeShape {
 };
 
 template <int kSize, typename T>
-__global__ void __launch_bounds__(kThreads)
-    rope(T* qkv, const RopeShape shape, const __grid_constant__ Turns turns, float direction) {
+__global__ void __launch_bounds__(kThreads) rope(T* qkv, const int32_t* positions, const RopeShape shape,
+                                                 const __grid_constant__ Turns turns, float direction) {
   alignas(32) __shared__ float cosines[kMaxPairs];
   alignas(32) __shared__ float sines[kMaxPairs];
   const int t = static_cast<int>(blockIdx.x);
+  const int first_batch = static_cast<int>(blockIdx.y) * shape.batch_step;
+  const int position = positions == nullptr ? t : positions[int64_t{first_batch} * shape.tokens + t];
   for (int i = static_cast<int>(threadIdx.x); i < shape.pairs; i += kThreads) {
-    const double turned = t * turns.per_position[i];
+    const double turned = position * turns.per_position[i];
     float sine = 0, cosine = 1;
     sincospif(2 * static_cast<float>(turned - rint(turned)), &sine, &cosine);
     cosines[i] = turns.factor * cosine;
@@ -52,7 +54,6 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   const int groups = shape.pairs / kSize;  // a head
-  const int first_batch = static_cast<int>(blockIdx.y) * shape.batch_step;
   const int num_batches = min(shape.batch_step, shape.batch - first_batch);
   for (int item = static_cast<int>(threadIdx.x); item < num_batches * shape.turned_heads * groups;
        item += kThreads) {
@@ -88,9 +89,10 @@ Turns turns_of(const PackedHeads& packed, const Attrs& attrs) {
   return turns;
 }
 
+// `positions`: of each token; null where they are those in the sequence.
 template <int kSize, typename T>
-void launch_rope(T* qkv, const PackedHeads& packed, int64_t dims, const Turns& turns, float direction,
-                 cudaStream_t queue) {
+void launch_rope(T* qkv, const int32_t* positions, const PackedHeads& packed, int64_t dims,
+                 const Turns& turns, float direction, cudaStream_t queue) {
   RopeShape shape = {.batch = static_cast<int>(packed.batch),
                      .batch_step = 1,
                      .tokens = static_cast<int>(packed.tokens),
@@ -100,10 +102,11 @@ void launch_rope(T* qkv, const PackedHeads& packed, int64_t dims, const Turns& t
                      .stride = packed.qkv_stride()};
   const int groups = shape.turned_heads * (shape.pairs / kSize);  // a token
   constexpr int kMaxGridY = 65535;
-  shape.batch_step = std::max({1, kGroupsPerBlock / groups, (shape.batch + kMaxGridY - 1) / kMaxGridY});
+  if (positions == nullptr)
+    shape.batch_step = std::max({1, kGroupsPerBlock / groups, (shape.batch + kMaxGridY - 1) / kMaxGridY});
   const dim3 grid(static_cast<unsigned>(shape.tokens),
                   static_cast<unsigned>((shape.batch + shape.batch_step - 1) / shape.batch_step));
-  rope<kSize><<<grid, kThreads, 0, queue>>>(qkv, shape, turns, direction);
+  rope<kSize><<<grid, kThreads, 0, queue>>>(qkv, positions, shape, turns, direction);
   check_launch("rope");
 }
 
@@ -115,12 +118,13 @@ void rotate(const KernelArgs& args, Stream& stream, float direction) {
   const PackedHeads packed = packed_heads(qkv.type, args.attrs);
   const int64_t dims = turned_dims(packed, args.attrs);
   const Turns turns = turns_of(packed, args.attrs);
+  const int32_t* positions = args.in.size() > 1 ? args.in[1].as<int32_t>() : nullptr;
   for_storage(qkv.type.dtype, [&]<typename T>(T*) {
     constexpr int kSize = Pack<T>::kSize;
     if (dims / 2 % kSize == 0 && packed.head_dim % kSize == 0 && is_aligned(qkv.data, 16)) {
-      launch_rope<kSize>(qkv.as<T>(), packed, dims, turns, direction, queue_of(stream));
+      launch_rope<kSize>(qkv.as<T>(), positions, packed, dims, turns, direction, queue_of(stream));
     } else {
-      launch_rope<1>(qkv.as<T>(), packed, dims, turns, direction, queue_of(stream));
+      launch_rope<1>(qkv.as<T>(), positions, packed, dims, turns, direction, queue_of(stream));
     }
   });
 }
@@ -131,6 +135,8 @@ void run_rope_grad(const KernelArgs& args, Stream& stream) { rotate(args, stream
 bool supports(const CallSignature& call) {
   if (!is_storage(call.in[0].dtype) || !are_packed_heads(call.in[0], *call.attrs)) return false;
   const PackedHeads packed = packed_heads(call.in[0], *call.attrs);
+  constexpr int64_t kMaxRows = 65535;  // of a grid, of which positions of their own take one a sequence
+  if (call.in.size() > 1 && (call.in[1].dtype != DType::I32 || packed.batch > kMaxRows)) return false;
   const int64_t dims = turned_dims(packed, *call.attrs);
   return dims > 0 && dims % 2 == 0 && dims <= packed.head_dim && dims / 2 <= kMaxPairs;
 }

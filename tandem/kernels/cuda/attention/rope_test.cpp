@@ -57,6 +57,19 @@ TEST(Rope, MatchesReferenceOverRaggedShapes) {
   }
 }
 
+// Positions that tokens bring along, falling here, so that none is where its token stands.
+TEST(Rope, TurnsByPositionsOfItsOwn) {
+  TANDEM_NEEDS_GPU();
+  for (const Case& c : kCases) {
+    for (const Op op : {Op::Rope, Op::RopeGrad}) {
+      Call call = rope_call(op, c, random_qkv(DType::F32, c));
+      call.attrs.set("positions", int64_t{1});
+      call.in.push_back(random_ids({c.batch, c.tokens}, c.tokens, 2));
+      expect_as_reference(call);
+    }
+  }
+}
+
 TEST(Rope, IsExactFarAlong) {
   TANDEM_NEEDS_GPU();
   for (const Case& c : {Case{1, 2100, 1, 1, 16, 10000.0}, Case{1, 100000, 1, 1, 2, 10000.0}}) {

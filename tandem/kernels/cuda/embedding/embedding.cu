@@ -19,6 +19,7 @@ struct LookUp {
   const int32_t* ids;
   const T* table;
   const T* positions;  // may be null
+  const int32_t* own;  // where each token stands; null: at its place in the sequence
   T* y;
   int rows;  // of y
   int time;
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kMaxThreads) look_up(const LookUp<T> call) {
     for (int r = 0; r < kRowsPerThread; ++r) {
       if (tokens[r] != nullptr) token[r] = load_group<kSize>(tokens[r] + column);
       if (call.positions != nullptr && r < rows) {
-        const int64_t time = (first_row + r) % call.time;
+        const int64_t time = call.own != nullptr ? call.own[first_row + r] : (first_row + r) % call.time;
         position[r] = load_group<kSize>(call.positions + time * call.width + column);
       }
     }
@@ -70,7 +71,7 @@ void launch_look_up(const LookUp<T>& call, cudaStream_t queue) {
   look_up<T, kSize><<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, queue>>>(call);
 }
 
-// ids, table [, positions] {first, valid} -> y
+// ids, table [, positions [, own]] {first, valid} -> y
 void run_embedding(const KernelArgs& args, Stream& stream) {
   const TensorArg &ids = args.in[0], &table = args.in[1], &y = args.out[0];
   for_storage(y.type.dtype, [&]<typename T>(T*) {
@@ -78,6 +79,7 @@ void run_embedding(const KernelArgs& args, Stream& stream) {
     const LookUp<T> call{.ids = ids.as<int32_t>(),
                          .table = table.as<T>(),
                          .positions = args.in.size() > 2 ? args.in[2].as<T>() : nullptr,
+                         .own = args.in.size() > 3 ? args.in[3].as<int32_t>() : nullptr,
                          .y = y.as<T>(),
                          .rows = static_cast<int>(ids.elems()),
                          .time = static_cast<int>(ids.type.shape.last()),
@@ -148,9 +150,10 @@ void run_position_grad(const KernelArgs& args, Stream& stream) {
 }
 
 bool supports_embedding(const CallSignature& call) {
-  if (call.in.size() < 2 || call.in.size() > 3 || call.in[0].dtype != DType::I32) return false;
+  if (call.in.size() < 2 || call.in.size() > 4 || call.in[0].dtype != DType::I32) return false;
   const DType storage = call.out[0].dtype;
-  return is_storage(storage) && call.in[1].dtype == storage && call.in.back().dtype == storage;
+  const bool tables = call.in[1].dtype == storage && (call.in.size() < 3 || call.in[2].dtype == storage);
+  return is_storage(storage) && tables && (call.in.size() < 4 || call.in[3].dtype == DType::I32);
 }
 
 bool supports_position_grad(const CallSignature& call) {

@@ -14,6 +14,8 @@ TEST(CudaEmbedding, MatchesReferenceOverRaggedShapes) {
     const TensorType y{storage, {2, rows, width}};
     expect_as_reference({Op::Embedding, {ids, table}, {y}, {-1}, {}}, 0);
     expect_as_reference({Op::Embedding, {ids, table, positions}, {y}, {-1}, {}}, 0);
+    const HostTensor own = random_ids({2, rows}, rows, 4);
+    expect_as_reference({Op::Embedding, {ids, table, positions, own}, {y}, {-1}, {{"positions", 1}}}, 0);
   });
 }
 
