@@ -54,13 +54,14 @@ enum class Op : uint8_t {
   GroupNorm,
   GroupNormGrad,
 
-  // attention (ops/attention.cpp, ops/qk_norm.cpp)
+  // attention (ops/attention.cpp, ops/cached_attention.cpp, ops/qk_norm.cpp)
   QkNorm,
   QkNormGrad,
   Rope,
   RopeGrad,
   Attention,
   AttentionGrad,
+  CachedAttention,
 
   // pointwise (ops/pointwise.cpp)
   Add,

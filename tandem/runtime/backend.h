@@ -27,6 +27,7 @@ struct Backend {
   std::function<int64_t()> memory_bytes;  // the device's own memory; empty where it uses the machine's
   std::function<double(DType storage, int num_threads)> peak_flops;  // measured, FLOP/s of matrix products
   std::function<double(int num_threads)> copy_bandwidth;             // measured, bytes/s read plus written
+  std::function<double(int num_threads)> read_bandwidth;             // measured, bytes/s of reads alone
   // Starts to watch the device of a rank that has these peers; empty where devices have no sensors.
   std::function<HealthProbe(const Communicators* comms)> watch_health;
   // Which device such a rank has: "NVIDIA H200 (GPU 3, GPU-4f...)"; empty where it is the machine itself.

@@ -66,13 +66,21 @@ Types rope_types(const Operands& in) {
   const int64_t dims = in.attr_or("dims", head_dim);
   in.require(dims > 0 && dims % 2 == 0 && dims <= head_dim,
              "expected an even number of features to turn, at most {}, found {}", head_dim, dims);
+  in.require(!in.is_set("positions") || !in.is_set("at"), "positions of all tokens, or of the first");
   if (in.is_set("positions")) check_numbers(in, 1, in.shape(0), "positions");
+  if (in.is_set("at")) check_position(in, 1);
   return {in[0]};
 }
 
 StatedList<AttrInfo> rope_attrs() {
-  return {integer("heads"),          integer("kv_heads"),       real("theta"),
-          optional(integer("dims")), optional(text("scaling")), optional(integer("positions"))};
+  return {integer("heads"),
+          integer("kv_heads"),
+          real("theta"),
+          optional(integer("dims")),
+          optional(text("scaling")),
+          optional(integer("positions")),
+          optional(integer("at")),
+          optional(integer("context"))};
 }
 
 // What says who sees whom, and how scores are made.
@@ -105,9 +113,10 @@ std::vector<OpInfo> attention_ops() {
            "features i and i + dims/2 of each query and key head, i < dims/2, turned by position t times "
            "frequency i of rope_frequencies(theta, dims, scaling, T), times its factor; dims: the whole "
            "head where not given; the other features stay. With {positions: 1} t is the token's number "
-           "there, else its place in the sequence",
+           "there, with {at: 1} the first row is at position[0], else it is the place in the sequence; "
+           "{context} is the T of the frequencies where the rows are not all",
        .kind = OpKind::Kernel,
-       .inputs = {"qkv", when("positions", "positions")},
+       .inputs = {"qkv", when("positions", "positions"), when("at", "position")},
        .outputs = {in_place("qkv")},
        .attrs = rope_attrs(),
        .infer = rope_types,

@@ -9,7 +9,11 @@ namespace {
 
 Types embedding_types(const Operands& in) {
   std::vector<int64_t> dims = in.shape(0).dims();
-  if (in.size() > 2) {
+  if (in.is_set("at")) {
+    check_position(in, in.size() - 1);
+    in.require(in.size() == 4 && in.shape(2).last() == in.shape(1).last(),
+               "a position is for a table of positions as wide as {}", in.show(1));
+  } else if (in.size() > 2) {
     in.require(in.shape(2) == Shape({dims.back(), in.shape(1).last()}),
                "positions {} do not match ids {} and table {}", in.show(2), in.show(0), in.show(1));
   }
@@ -46,11 +50,15 @@ std::vector<OpInfo> embedding_ops() {
   return {
       {.op = Op::Embedding,
        .name = "embedding",
-       .meaning = "y[B,T,d]: rows of table[V,d], plus those of pos[T,d]",
+       .meaning =
+           "y[B,T,d]: rows of table[V,d], plus those of pos[T,d]: by place in the sequence, with {positions: "
+           "1} by the token's number there, with {at: 1} from position[0] on, the last one again where there "
+           "are no more",
        .kind = OpKind::Kernel,
-       .inputs = {"ids", "table", optional("pos"), when("positions", "positions")},
+       .inputs = {"ids", "table", optional("pos"), when("positions", "positions"), when("at", "position")},
        .outputs = {"y"},
-       .attrs = {optional(integer("first")), optional(integer("valid")), optional(integer("positions"))},
+       .attrs = {optional(integer("first")), optional(integer("valid")), optional(integer("positions")),
+                 optional(integer("at"))},
        .infer = embedding_types,
        .cost = {.flops = nothing, .bytes = embedding_bytes, .sent = nothing},
        .remake = Remake::WithBlock,

@@ -52,6 +52,12 @@ Types like(const Operands& in) {
   return {in[kInputs]...};
 }
 
+// Where a step with a cache stands, i32[2]: the position of its first row, and how many of its rows are real.
+inline void check_position(const Operands& in, size_t i) {
+  in.require(in[i] == TensorType{DType::I32, Shape({2})}, "expected a position i32[2], found {}{}",
+             dtype_name(in[i].dtype), in.show(i));
+}
+
 // --- cost -----------------------------------------------------------------------------------------------
 inline int64_t nothing(const Node&, std::span<const TensorType>) { return 0; }
 int64_t all_bytes(const Node& node, std::span<const TensorType> in);  // of its inputs and outputs
@@ -86,6 +92,7 @@ std::vector<OpInfo> fp8_ops();
 std::vector<OpInfo> norm_ops();
 std::vector<OpInfo> image_norm_ops();
 std::vector<OpInfo> attention_ops();
+std::vector<OpInfo> cached_attention_ops();
 std::vector<OpInfo> qk_norm_ops();
 std::vector<OpInfo> pointwise_ops();
 std::vector<OpInfo> shape_ops();

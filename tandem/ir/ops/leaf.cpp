@@ -40,7 +40,7 @@ std::vector<OpInfo> leaf_ops() {
            "a persistent buffer; with {transient: 1} it is needed only from the op of `pass` that overwrites "
            "it to the end of the step",
            Split::Never,
-           {text("category"),  // its arena: gradients, master, optimizer, weights, host
+           {text("category"),  // its arena: gradients, master, optimizer, weights, cache, host
             optional(text("init")), optional(integer("transient"))}),
   };
 }

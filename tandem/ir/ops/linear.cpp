@@ -1,5 +1,7 @@
 // Matrix products. With {wide: 1} y is f32 whatever S is: a partial sum, to be rounded once ranks have added
-// theirs up. {wide_grad: 1} says so of the gradient of a, where every rank has columns of y.
+// theirs up. {wide_grad: 1} says so of the gradient of a, where every rank has columns of y. {few: 1} says
+// that a has few rows and that b is read at the speed of memory: kernels for that add in an order of their
+// own.
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -74,7 +76,7 @@ std::vector<OpInfo> linear_ops() {
        .inputs = {"a", "b", optional("bias")},
        .outputs = {"y"},
        .attrs = {integer("trans_a"), integer("trans_b"), optional(integer("wide")),
-                 optional(integer("wide_grad"))},
+                 optional(integer("wide_grad")), optional(integer("few"))},
        .infer = [](const Operands& in) { return Types{matmul_type(in)}; },
        .cost = multiplies(matmul_flops<0>),
        .remake = Remake::WithBlock,
@@ -86,7 +88,8 @@ std::vector<OpInfo> linear_ops() {
        .kind = OpKind::Kernel,
        .inputs = {"a", "b", "bias"},
        .outputs = {"act", "pre"},
-       .attrs = {integer("trans_a"), integer("trans_b"), optional(integer("wide_grad"))},
+       .attrs = {integer("trans_a"), integer("trans_b"), optional(integer("wide_grad")),
+                 optional(integer("few"))},
        .infer =
            [](const Operands& in) {
              return Types{matmul_type(in), matmul_type(in)};

@@ -81,6 +81,7 @@ Backend make_backend(KernelRegistry host, const WorldInfo& world) {
   };
   backend.peak_flops = [](DType storage, int) { return measure_matrix_peak(storage); };
   backend.copy_bandwidth = [](int) { return measure_copy(); };
+  backend.read_bandwidth = [](int) { return measure_read(); };
   backend.watch_health = [world, num_gpus](const Communicators* comms) {
     return watch_gpu(gpu_of_rank(world, num_gpus, comms));
   };

@@ -9,6 +9,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/kernels/cpu/attention/attention_prefetch.h"
+#include "tandem/kernels/cpu/attention/cached_attention.h"
 #include "tandem/kernels/cpu/register.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -223,6 +224,7 @@ void add_attention_kernels(KernelRegistry& registry) {
   registry.add({"cpu.attention", Op::Attention, supports, workspace, run});
   attention::add_grad_kernel(registry);
   attention::add_rope_kernels(registry);
+  attention::add_cached_kernel(registry);
 }
 
 }  // namespace cpu

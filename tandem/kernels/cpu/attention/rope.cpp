@@ -84,18 +84,18 @@ size_t workspace(const CallSignature& call, int) {
 }
 
 // Positions of one task. Only its first comes from cos and sin; the others turn that on by one position at a
-// time, in double, where so few steps lose nothing that fp32 could show.
+// time, in double, where so few steps lose nothing that fp32 could show. Row 0 of the table is `first`.
 constexpr int64_t kPositions = 16;
 
-void fill_table(int64_t begin, int64_t end, const RopeFrequencies& turns, double direction, float* cosines,
-                float* sines) {
+void fill_table(int64_t first, int64_t begin, int64_t end, const RopeFrequencies& turns, double direction,
+                float* cosines, float* sines) {
   const auto half = static_cast<int64_t>(turns.values.size());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency = direction * turns.values[static_cast<size_t>(i)];
     const double step_cos = std::cos(frequency);
     const double step_sin = std::sin(frequency);
-    double c = std::cos(static_cast<double>(begin) * frequency);
-    double s = std::sin(static_cast<double>(begin) * frequency);
+    double c = std::cos(static_cast<double>(first + begin) * frequency);
+    double s = std::sin(static_cast<double>(first + begin) * frequency);
     for (int64_t position = begin; position < end; ++position) {
       cosines[position * half + i] = static_cast<float>(turns.factor * c);
       sines[position * half + i] = static_cast<float>(turns.factor * s);
@@ -113,7 +113,10 @@ void rotate(const KernelArgs& args, Stream& stream, double direction) {
   const AttentionShape shape = attention_shape(qkv.type, args.attrs);
   const int64_t dims = args.attrs.integer_or("dims", shape.head_dim), half = dims / 2;
   const RopeFrequencies turns =
-      rope_frequencies(args.attrs.real("theta"), dims, args.attrs.text_or("scaling", "none"), shape.tokens);
+      rope_frequencies(args.attrs.real("theta"), dims, args.attrs.text_or("scaling", "none"),
+                       args.attrs.integer_or("context", shape.tokens));
+  const bool own_positions = args.attrs.integer_or("positions", 0) != 0;
+  const int64_t first = args.in.size() > 1 && !own_positions ? args.in[1].as<int32_t>()[0] : 0;
   TANDEM_CHECK(args.workspace.size() >= static_cast<size_t>(shape.tokens * shape.head_dim) * sizeof(float));
   float* cosines = reinterpret_cast<float*>(args.workspace.data());
   float* sines = cosines + shape.tokens * half;
@@ -122,12 +125,11 @@ void rotate(const KernelArgs& args, Stream& stream, double direction) {
     token(qkv, row * shape.qkv_stride(), shape.heads + shape.kv_heads, shape.head_dim, half,
           cosines + position * half, sines + position * half);
   };
-  const bool own_positions = args.in.size() > 1;
   const int64_t num_tasks = (shape.tokens + kPositions - 1) / kPositions;
   stream.pool().parallel_for(num_tasks, [&](int64_t task, int) {
     const int64_t begin = task * kPositions;
     const int64_t end = std::min(shape.tokens, begin + kPositions);
-    fill_table(begin, end, turns, direction, cosines, sines);
+    fill_table(first, begin, end, turns, direction, cosines, sines);
     for (int64_t batch = 0; batch < (own_positions ? 0 : shape.batch); ++batch) {
       for (int64_t t = begin; t < end; ++t) rotate_token(batch * shape.tokens + t, t);
     }
@@ -136,12 +138,12 @@ void rotate(const KernelArgs& args, Stream& stream, double direction) {
   // A token may need any row of the table, so all of it comes first.
   const int32_t* positions = args.in[1].as<int32_t>();
   stream.pool().parallel_for(shape.batch * num_tasks, [&](int64_t task, int) {
-    const int64_t first = task / num_tasks * shape.tokens, begin = task % num_tasks * kPositions;
+    const int64_t first_row = task / num_tasks * shape.tokens, begin = task % num_tasks * kPositions;
     for (int64_t t = begin; t < std::min(shape.tokens, begin + kPositions); ++t) {
-      const int64_t position = positions[first + t];
+      const int64_t position = positions[first_row + t];
       TANDEM_CHECK(position >= 0 && position < shape.tokens, "position {} of a sequence of {}", position,
                    shape.tokens);
-      rotate_token(first + t, position);
+      rotate_token(first_row + t, position);
     }
   });
 }

@@ -26,7 +26,10 @@ void run_embedding(const KernelArgs& args, cpu::IdRange range, Stream& stream) {
   const int64_t width = args.out[0].type.shape.last();
   const int64_t time = ids.type.shape.last();
   const bool positions = args.in.size() > 2;
-  const int32_t* own = args.in.size() > 3 ? args.in[3].as<int32_t>() : nullptr;  // where each token stands
+  const bool by_token = args.attrs.integer_or("positions", 0) != 0;
+  const int32_t* own = by_token ? args.in[3].as<int32_t>() : nullptr;  // where each token stands
+  const int64_t first = args.in.size() > 3 && !by_token ? args.in[3].as<int32_t>()[0] : 0;
+  const int64_t last = positions ? args.in[2].type.shape[0] - 1 : 0;
   cpu::with_storage(args.out[0].type.dtype, [&]<typename S>(S) {
     const S* table = args.in[1].as<S>();
     cpu::for_row_groups(stream.pool(), ids.elems(), width, [&](int64_t begin, int64_t end, int) {
@@ -40,7 +43,8 @@ void run_embedding(const KernelArgs& args, cpu::IdRange range, Stream& stream) {
           src != nullptr ? std::memcpy(dst, src, bytes) : std::memset(dst, 0, bytes);
           continue;
         }
-        const S* pos = args.in[2].as<S>() + (own != nullptr ? own[row] : row % time) * width;
+        const int64_t at = own != nullptr ? own[row] : std::min(first + row % time, last);
+        const S* pos = args.in[2].as<S>() + at * width;
         for_each_vector(static_cast<size_t>(width), [&](size_t i, auto part) {
           const auto token = src != nullptr ? load_float(d, src + i, part) : hn::Zero(d);
           store_float(d, hn::Add(token, load_float(d, pos + i, part)), dst + i, part);
@@ -133,7 +137,7 @@ bool supports_embedding(const CallSignature& call) {
   return is_storage(storage) && tables && (call.in.size() < 4 || call.in[3].dtype == DType::I32);
 }
 void embedding(const KernelArgs& args, Stream& stream) {
-  if (args.in.size() > 3) checked_range(args.in[3], args.in[2], {});
+  if (args.attrs.integer_or("positions", 0) != 0) checked_range(args.in[3], args.in[2], {});
   HWY_DYNAMIC_DISPATCH(run_embedding)(args, checked_range(args.in[0], args.in[1], args.attrs), stream);
 }
 

@@ -4,6 +4,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/kernels/cpu/gemm/gemm.h"
+#include "tandem/kernels/cpu/gemm/gemv.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/runtime/storage.h"
 
@@ -64,6 +65,14 @@ bool supports_matmul_acc(const CallSignature& call) {
   return is_storage(storage) && call.in[2].dtype == storage && (acc == DType::F32 || acc == storage);
 }
 
+// Only where the step says that rows are few: gemv adds in another order than gemm, whose bits do not depend
+// on how many rows there are.
+bool supports_gemv(const CallSignature& call) {
+  const Attrs& attrs = *call.attrs;
+  return attrs.integer_or("few", 0) != 0 && attrs.integer("trans_a") == 0 && attrs.integer("trans_b") != 0 &&
+         call.in[0].shape.rows() <= kGemvRows && supports_matmul(call);
+}
+
 size_t matmul_workspace(const CallSignature& call, int num_threads) {
   return product_workspace(call, 0, num_threads);
 }
@@ -71,17 +80,26 @@ size_t matmul_acc_workspace(const CallSignature& call, int num_threads) {
   return product_workspace(call, 1, num_threads);
 }
 
-void run_matmul(const KernelArgs& args, Stream& stream) {
-  GemmArgs product = product_args(args, 0);
-  if (args.in.size() > 2) product.bias = args.in[2].data;
-  gemm(product, args.workspace, stream.pool());
+size_t few_rows_workspace(const CallSignature& call, int) {
+  const TensorType &a = call.in[0], &b = call.in[1];
+  const Extents size = extents(a, b, *call.attrs);
+  return gemv_workspace({size.m, size.n, size.k, a.dtype, b.dtype, call.out[0].dtype});
 }
 
-void run_matmul_gelu(const KernelArgs& args, Stream& stream) {
+// With its bias, and with its GELU where the op has one.
+GemmArgs finished_product(const KernelArgs& args) {
   GemmArgs product = product_args(args, 0);
-  product.bias = args.in[2].data;
-  product.pre = args.out[1].data;
-  gemm(product, args.workspace, stream.pool());
+  if (args.in.size() > 2) product.bias = args.in[2].data;
+  if (args.out.size() > 1) product.pre = args.out[1].data;
+  return product;
+}
+
+void run_matmul(const KernelArgs& args, Stream& stream) {
+  gemm(finished_product(args), args.workspace, stream.pool());
+}
+
+void run_gemv(const KernelArgs& args, Stream& stream) {
+  gemv(finished_product(args), args.workspace, stream.pool());
 }
 
 void run_matmul_acc(const KernelArgs& args, Stream& stream) {
@@ -93,8 +111,10 @@ void run_matmul_acc(const KernelArgs& args, Stream& stream) {
 }  // namespace
 
 void add_matmul_kernels(KernelRegistry& registry) {
+  registry.add({"cpu.gemv", Op::Matmul, supports_gemv, few_rows_workspace, run_gemv});
+  registry.add({"cpu.gemv_gelu", Op::MatmulGelu, supports_gemv, few_rows_workspace, run_gemv});
   registry.add({"cpu.matmul", Op::Matmul, supports_matmul, matmul_workspace, run_matmul});
-  registry.add({"cpu.matmul_gelu", Op::MatmulGelu, supports_matmul, matmul_workspace, run_matmul_gelu});
+  registry.add({"cpu.matmul_gelu", Op::MatmulGelu, supports_matmul, matmul_workspace, run_matmul});
   registry.add({"cpu.matmul_acc", Op::MatmulAcc, supports_matmul_acc, matmul_acc_workspace, run_matmul_acc});
 }
 

@@ -9,6 +9,7 @@
 #endif
 
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "hwy/highway.h"
@@ -50,6 +51,12 @@ HWY_INLINE void store_float(FloatTag d, FloatVec v, S* dst, Part part) {
 HWY_INLINE FloatVec keep_real(FloatTag, FloatVec v, Whole) { return v; }
 HWY_INLINE FloatVec keep_real(FloatTag d, FloatVec v, Part part) {
   return hn::IfThenElseZero(hn::FirstN(d, part.count), v);
+}
+
+// Makes what is not real the lowest number, before a maximum over lanes.
+HWY_INLINE FloatVec lowered(FloatTag, FloatVec v, Whole) { return v; }
+HWY_INLINE FloatVec lowered(FloatTag d, FloatVec v, Part part) {
+  return hn::IfThenElse(hn::FirstN(d, part.count), v, hn::Set(d, -std::numeric_limits<float>::max()));
 }
 
 // The value a store and a load would give.

@@ -38,9 +38,12 @@ void rotate(const KernelArgs& args, double direction) {
   const Packed packed(qkv.type.shape, args.attrs);
   const int64_t dims = args.attrs.integer_or("dims", packed.head_dim), half = dims / 2;
   const RopeFrequencies turns =
-      rope_frequencies(args.attrs.real("theta"), dims, args.attrs.text_or("scaling", "none"), packed.time);
+      rope_frequencies(args.attrs.real("theta"), dims, args.attrs.text_or("scaling", "none"),
+                       args.attrs.integer_or("context", packed.time));
+  const bool by_token = args.attrs.integer_or("positions", 0) != 0;
+  const int64_t first = args.in.size() > 1 && !by_token ? index(args.in[1], 0) : 0;
   for (int64_t row = 0; row < packed.batch * packed.time; ++row) {
-    const int64_t t = args.in.size() > 1 ? index(args.in[1], row) : row % packed.time;
+    const int64_t t = by_token ? index(args.in[1], row) : first + row % packed.time;
     for (int64_t slot = 0; slot < packed.heads + packed.kv_heads; ++slot) {
       const int64_t base = packed.at(0, row, slot);
       for (int64_t i = 0; i < half; ++i) {

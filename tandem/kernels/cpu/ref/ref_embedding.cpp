@@ -1,4 +1,6 @@
 // Reference embedding lookup and its gradients.
+#include <algorithm>
+
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 
 namespace tandem::cpu::ref {
@@ -15,10 +17,13 @@ int64_t table_row(const TensorArg& ids, int64_t i, const TensorArg& table, const
 void run_embedding(const KernelArgs& args, Stream&) {
   const TensorArg &ids = args.in[0], &table = args.in[1], &y = args.out[0];
   const int64_t dim = table.type.shape.last(), time = ids.type.shape.last();
+  const bool by_token = args.attrs.integer_or("positions", 0) != 0;
+  const int64_t first = args.in.size() > 3 && !by_token ? index(args.in[3], 0) : 0;
   for (int64_t row = 0; row < ids.elems(); ++row) {
     const int64_t from = table_row(ids, row, table, args.attrs);
-    const int64_t t = args.in.size() > 3 ? index(args.in[3], row) : row % time;
-    TANDEM_CHECK(t >= 0 && (args.in.size() < 4 || t < args.in[2].type.shape[0]), "position {}", t);
+    int64_t t = by_token ? index(args.in[3], row) : first + row % time;
+    if (args.in.size() > 2 && !by_token) t = std::min(t, args.in[2].type.shape[0] - 1);
+    TANDEM_CHECK(t >= 0 && (!by_token || t < args.in[2].type.shape[0]), "position {}", t);
     for (int64_t i = 0; i < dim; ++i) {
       const double position = args.in.size() > 2 ? get(args.in[2], t * dim + i) : 0;
       set(y, row * dim + i, (from < 0 ? 0 : get(table, from * dim + i)) + position);

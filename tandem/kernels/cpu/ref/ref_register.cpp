@@ -18,6 +18,7 @@ void add_reference_kernels(KernelRegistry& registry) {
   ref::add_image_norm(registry);
   ref::add_batch_norm_sync(registry);
   ref::add_attention(registry);
+  ref::add_cached_attention(registry);
   ref::add_qk_norm(registry);
   ref::add_pointwise(registry);
   ref::add_shape(registry);

@@ -77,6 +77,7 @@ void add_norm(KernelRegistry& registry);
 void add_image_norm(KernelRegistry& registry);
 void add_batch_norm_sync(KernelRegistry& registry);
 void add_attention(KernelRegistry& registry);
+void add_cached_attention(KernelRegistry& registry);
 void add_qk_norm(KernelRegistry& registry);
 void add_pointwise(KernelRegistry& registry);
 void add_shape(KernelRegistry& registry);

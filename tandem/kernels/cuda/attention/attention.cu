@@ -125,6 +125,7 @@ void add_attention_kernels(KernelRegistry& registry) {
   registry.add({"cuda.attention", Op::Attention, supports, nullptr, run_attention});
   add_attention_grad_kernel(registry);
   add_rope_kernels(registry);
+  add_cached_attention_kernel(registry);
 }
 
 }  // namespace tandem::cuda

@@ -29,5 +29,6 @@ inline PackedHeads packed_heads(const TensorType& qkv, const Attrs& attrs) {
 // The parts of add_attention_kernels that live in files of their own.
 void add_attention_grad_kernel(KernelRegistry& registry);
 void add_rope_kernels(KernelRegistry& registry);
+void add_cached_attention_kernel(KernelRegistry& registry);
 
 }  // namespace tandem::cuda

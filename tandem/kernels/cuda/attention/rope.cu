@@ -37,14 +37,25 @@ struct RopeShape {
   int64_t stride;  // elements of a token
 };
 
+// Where tokens stand: each of them says it, or the first row does; else at their places in the sequence.
+struct Positions {
+  const int32_t* of_tokens = nullptr;
+  const int32_t* of_first = nullptr;
+
+  __device__ int at(int64_t sequence_begin, int t) const {
+    if (of_tokens != nullptr) return of_tokens[sequence_begin + t];
+    return of_first == nullptr ? t : *of_first + t;
+  }
+};
+
 template <int kSize, typename T>
-__global__ void __launch_bounds__(kThreads) rope(T* qkv, const int32_t* positions, const RopeShape shape,
+__global__ void __launch_bounds__(kThreads) rope(T* qkv, const Positions positions, const RopeShape shape,
                                                  const __grid_constant__ Turns turns, float direction) {
   alignas(32) __shared__ float cosines[kMaxPairs];
   alignas(32) __shared__ float sines[kMaxPairs];
   const int t = static_cast<int>(blockIdx.x);
   const int first_batch = static_cast<int>(blockIdx.y) * shape.batch_step;
-  const int position = positions == nullptr ? t : positions[int64_t{first_batch} * shape.tokens + t];
+  const int position = positions.at(int64_t{first_batch} * shape.tokens, t);
   for (int i = static_cast<int>(threadIdx.x); i < shape.pairs; i += kThreads) {
     const double turned = position * turns.per_position[i];
     float sine = 0, cosine = 1;
@@ -80,8 +91,9 @@ int64_t turned_dims(const PackedHeads& packed, const Attrs& attrs) {
 }
 
 Turns turns_of(const PackedHeads& packed, const Attrs& attrs) {
-  const RopeFrequencies frequencies = rope_frequencies(attrs.real("theta"), turned_dims(packed, attrs),
-                                                       attrs.text_or("scaling", "none"), packed.tokens);
+  const RopeFrequencies frequencies =
+      rope_frequencies(attrs.real("theta"), turned_dims(packed, attrs), attrs.text_or("scaling", "none"),
+                       attrs.integer_or("context", packed.tokens));
   Turns turns = {};
   for (size_t i = 0; i < frequencies.values.size(); ++i)
     turns.per_position[i] = frequencies.values[i] / (2 * std::numbers::pi);
@@ -89,9 +101,8 @@ Turns turns_of(const PackedHeads& packed, const Attrs& attrs) {
   return turns;
 }
 
-// `positions`: of each token; null where they are those in the sequence.
 template <int kSize, typename T>
-void launch_rope(T* qkv, const int32_t* positions, const PackedHeads& packed, int64_t dims,
+void launch_rope(T* qkv, const Positions& positions, const PackedHeads& packed, int64_t dims,
                  const Turns& turns, float direction, cudaStream_t queue) {
   RopeShape shape = {.batch = static_cast<int>(packed.batch),
                      .batch_step = 1,
@@ -102,12 +113,19 @@ void launch_rope(T* qkv, const int32_t* positions, const PackedHeads& packed, in
                      .stride = packed.qkv_stride()};
   const int groups = shape.turned_heads * (shape.pairs / kSize);  // a token
   constexpr int kMaxGridY = 65535;
-  if (positions == nullptr)
+  if (positions.of_tokens == nullptr)
     shape.batch_step = std::max({1, kGroupsPerBlock / groups, (shape.batch + kMaxGridY - 1) / kMaxGridY});
   const dim3 grid(static_cast<unsigned>(shape.tokens),
                   static_cast<unsigned>((shape.batch + shape.batch_step - 1) / shape.batch_step));
   rope<kSize><<<grid, kThreads, 0, queue>>>(qkv, positions, shape, turns, direction);
   check_launch("rope");
+}
+
+Positions positions_of(const KernelArgs& args) {
+  if (args.in.size() < 2) return {};
+  const auto* given = args.in[1].as<int32_t>();
+  if (args.attrs.integer_or("positions", 0) != 0) return {.of_tokens = given};
+  return {.of_first = given};
 }
 
 // Direction 1 turns, -1 turns back.
@@ -118,7 +136,7 @@ void rotate(const KernelArgs& args, Stream& stream, float direction) {
   const PackedHeads packed = packed_heads(qkv.type, args.attrs);
   const int64_t dims = turned_dims(packed, args.attrs);
   const Turns turns = turns_of(packed, args.attrs);
-  const int32_t* positions = args.in.size() > 1 ? args.in[1].as<int32_t>() : nullptr;
+  const Positions positions = positions_of(args);
   for_storage(qkv.type.dtype, [&]<typename T>(T*) {
     constexpr int kSize = Pack<T>::kSize;
     if (dims / 2 % kSize == 0 && packed.head_dim % kSize == 0 && is_aligned(qkv.data, 16)) {

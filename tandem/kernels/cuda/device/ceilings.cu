@@ -97,6 +97,36 @@ double measure_matrix_peak(DType storage) {
   return 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) / seconds;
 }
 
+namespace {
+
+__global__ void __launch_bounds__(256) read_all(const uint4* from, int64_t count, uint32_t* to) {
+  uint32_t sum = 0;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * 256;
+#pragma unroll 8
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x; i < count; i += step) {
+    const uint4 words = __ldcs(from + i);
+    sum += words.x ^ words.y ^ words.z ^ words.w;
+  }
+  if (sum == 1) *to = sum;  // never, of zeros: but the compiler does not know
+}
+
+}  // namespace
+
+double measure_read() {
+  constexpr size_t kBytes = size_t{1} << 30;
+  const DeviceBytes from = allocate(kBytes);
+  if (!from) return 0;
+  const Queue queue;
+  check(cudaMemsetAsync(from.get(), 0, kBytes, queue.get()), "cudaMemsetAsync");
+  const double seconds = best_seconds(queue, [&] {
+    read_all<<<2048, 256, 0, queue.get()>>>(reinterpret_cast<const uint4*>(from.get()),
+                                            static_cast<int64_t>(kBytes / sizeof(uint4)),
+                                            reinterpret_cast<uint32_t*>(from.get()));
+    check_launch("read_all");
+  });
+  return static_cast<double>(kBytes) / seconds;
+}
+
 double measure_copy() {
   constexpr size_t kBytes = size_t{512} << 20;
   const DeviceBytes from = allocate(kBytes), to = allocate(kBytes);

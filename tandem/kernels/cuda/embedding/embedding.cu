@@ -19,7 +19,9 @@ struct LookUp {
   const int32_t* ids;
   const T* table;
   const T* positions;  // may be null
+  int num_positions;
   const int32_t* own;  // where each token stands; null: at its place in the sequence
+  const int32_t* at;   // the position of the first row of a sequence; null: 0
   T* y;
   int rows;  // of y
   int time;
@@ -47,7 +49,10 @@ __global__ void __launch_bounds__(kMaxThreads) look_up(const LookUp<T> call) {
     for (int r = 0; r < kRowsPerThread; ++r) {
       if (tokens[r] != nullptr) token[r] = load_group<kSize>(tokens[r] + column);
       if (call.positions != nullptr && r < rows) {
-        const int64_t time = call.own != nullptr ? call.own[first_row + r] : (first_row + r) % call.time;
+        const int first = call.at == nullptr ? 0 : *call.at;
+        const int64_t time = call.own != nullptr
+                                 ? call.own[first_row + r]
+                                 : min(first + (first_row + r) % call.time, call.num_positions - 1);
         position[r] = load_group<kSize>(call.positions + time * call.width + column);
       }
     }
@@ -71,15 +76,18 @@ void launch_look_up(const LookUp<T>& call, cudaStream_t queue) {
   look_up<T, kSize><<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, queue>>>(call);
 }
 
-// ids, table [, positions [, own]] {first, valid} -> y
+// ids, table [, positions [, own or the first's]] {first, valid, positions, at} -> y
 void run_embedding(const KernelArgs& args, Stream& stream) {
   const TensorArg &ids = args.in[0], &table = args.in[1], &y = args.out[0];
+  const bool by_token = args.attrs.integer_or("positions", 0) != 0;
   for_storage(y.type.dtype, [&]<typename T>(T*) {
     constexpr int kSize = Pack<T>::kSize;
     const LookUp<T> call{.ids = ids.as<int32_t>(),
                          .table = table.as<T>(),
                          .positions = args.in.size() > 2 ? args.in[2].as<T>() : nullptr,
-                         .own = args.in.size() > 3 ? args.in[3].as<int32_t>() : nullptr,
+                         .num_positions = args.in.size() > 2 ? static_cast<int>(args.in[2].type.shape[0]) : 0,
+                         .own = by_token ? args.in[3].as<int32_t>() : nullptr,
+                         .at = args.in.size() > 3 && !by_token ? args.in[3].as<int32_t>() : nullptr,
                          .y = y.as<T>(),
                          .rows = static_cast<int>(ids.elems()),
                          .time = static_cast<int>(ids.type.shape.last()),

@@ -5,6 +5,7 @@
 #include "tandem/kernels/cuda/device/queue_of.h"
 #include "tandem/kernels/cuda/gemm/bias_grad.h"
 #include "tandem/kernels/cuda/gemm/gemm.h"
+#include "tandem/kernels/cuda/gemm/gemv.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
@@ -144,6 +145,7 @@ void add(KernelRegistry& registry, Op op) {
 }  // namespace
 
 void add_matmul_kernels(KernelRegistry& registry) {
+  add_gemv_kernel(registry);
   add<Matmul>(registry, Op::Matmul);
   add<MatmulGelu>(registry, Op::MatmulGelu);
   add<MatmulGeluGrad>(registry, Op::MatmulGeluGrad);
