@@ -7,7 +7,10 @@
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/cli/command.h"
+#include "tandem/cli/draw.h"
+#include "tandem/cli/generate.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/train/compile_config.h"
 #include "tandem/train/device_threads.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/run_session.h"
@@ -59,6 +62,7 @@ struct Flags {
   ConfigFlags config;
   int64_t steps = 10;
   int64_t warmup = 2;
+  int64_t generate = 0;
   bool json = false;
 };
 
@@ -160,6 +164,38 @@ ExitCode run_bench(const Bench& bench, const World& world) {
   return ExitCode::Done;
 }
 
+// So many tokens of one text, greedily, by the model with random weights: after one token, which is the
+// prompt.
+ExitCode run_generate(const Bench& bench) {
+  const Config& config = bench.config;
+  if (!config.model.is_language_model())
+    throw ConfigError("--generate: {} is not a language model, and writes no text", config.name);
+  ThreadPool pool(thread_count(config));
+  Session session(compile_text(config, bench.backend, bench.model, 1, bench.flags.generate + 1),
+                  bench.backend, pool);
+  session.initialize(static_cast<uint64_t>(config.train.seed));
+  Text text(session, config, {0});
+  for (int64_t i = 0; i <= bench.flags.generate; ++i) {
+    const int32_t token = draw(text.logits(), {.temperature = 0}, 0);
+    TANDEM_CHECK(token != kNoToken, "random weights give no numbers");
+    text.add(token);
+  }
+  const TextRate rate = rate_of(text, session, bench.backend);
+  if (!bench.flags.json) {
+    std::printf("%s: %s\n", config.name.c_str(), rate.text().c_str());
+    return ExitCode::Done;
+  }
+  nlohmann::json row = rate.json();
+  row.update({{"workload", config.name},
+              {"precision", name_of(config.precision)},
+              {"threads", pool.num_threads()},
+              {"tokens", bench.flags.generate},
+              {"isa", bench.backend.description},
+              {"hardware", hardware_description()}});
+  std::printf("%s\n", row.dump().c_str());
+  return ExitCode::Done;
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
@@ -176,6 +212,11 @@ void add_bench(CLI::App& app, Action& action) {
       ->check(whole_number(0))
       ->type_name("N")
       ->capture_default_str();
+  command
+      ->add_option("--generate", flags->generate,
+                   "time so many tokens of a text instead, against the speed of memory")
+      ->check(whole_number(1))
+      ->type_name("N");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
@@ -183,6 +224,7 @@ void add_bench(CLI::App& app, Action& action) {
       const Config config = flags->config.load(info).config;
       const Backend backend = make_backend(config, info);
       const Bench bench{*flags, config, backend, action.model, action.start_s};
+      if (flags->generate > 0) return run_generate(bench);
       return run_in_world(config, info, [&](const World& world) { return run_bench(bench, world); });
     };
   });

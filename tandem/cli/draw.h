@@ -12,7 +12,9 @@ struct Drawing {
   double top_p = 1;          // only the most likely ones that together have at least this probability
 };
 
-// By `uniform` in [0, 1). Of equal logits the first is more likely than those after it.
+// By `uniform` in [0, 1). Of equal logits the first is more likely than those after it. kNoToken where the
+// logits are no numbers.
+inline constexpr int32_t kNoToken = -1;
 int32_t draw(std::span<const float> logits, const Drawing& how, float uniform);
 
 }  // namespace tandem::cli

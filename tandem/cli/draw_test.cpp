@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -45,6 +47,55 @@ TEST(Draw, TopPLeavesTheFewestThatReachIt) {
 TEST(Draw, NeverLeavesTheVocabulary) {
   EXPECT_LT(draw(kLogits, {.temperature = 1}, std::nextafter(1.0f, 0.0f)), 4);
   EXPECT_EQ(draw(kLogits, {.temperature = 1}, 0.0f), 0);
+}
+
+// All sorted, then as many as asked for, then by token: what draw() does without sorting all.
+int32_t plain_draw(const std::vector<float>& logits, const Drawing& how, float uniform) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto logit = [&](int32_t token) { return static_cast<double>(logits[static_cast<size_t>(token)]); };
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
+  const double largest = logit(order[0]);
+  const auto weight = [&](int32_t token) { return std::exp((logit(token) - largest) / how.temperature); };
+  if (how.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(how.top_k)));
+  double total = 0, sum = 0;
+  for (int32_t token : order) total += weight(token);
+  for (size_t i = 0; i < order.size(); ++i) {
+    sum += weight(order[i]);
+    if (how.top_p < 1 && sum >= how.top_p * total) order.resize(i + 1);
+  }
+  std::sort(order.begin(), order.end());
+  double left = 0;
+  for (int32_t token : order) left += uniform * weight(token);
+  for (int32_t token : order) {
+    left -= weight(token);
+    if (left < 0) return token;
+  }
+  return order.back();
+}
+
+TEST(Draw, OfAManyTokensIsThatOfASortedList) {
+  std::vector<float> logits(9001);
+  for (size_t i = 0; i < logits.size(); ++i)
+    logits[i] = static_cast<float>((i * i * 31 + 7 * i) % 1009) * 0.02f;  // many equal ones
+  for (const Drawing& how :
+       {Drawing{.temperature = 1}, Drawing{.temperature = 0.1}, Drawing{.temperature = 9},
+        Drawing{.temperature = 1, .top_k = 40}, Drawing{.temperature = 1, .top_p = 0.9},
+        Drawing{.temperature = 9, .top_p = 0.95}, Drawing{.temperature = 2, .top_k = 3000, .top_p = 0.7}}) {
+    for (int i = 0; i < 50; ++i) {
+      const float uniform = (static_cast<float>(i) + 0.37f) / 50;
+      ASSERT_EQ(draw(logits, how, uniform), plain_draw(logits, how, uniform))
+          << how.temperature << " " << how.top_k << " " << how.top_p << " " << uniform;
+    }
+  }
+}
+
+TEST(Draw, TellsWhereLogitsAreNoNumbers) {
+  const float nan = std::nanf("");
+  for (const double temperature : {0.0, 1.0}) {
+    EXPECT_EQ(draw(std::vector<float>(40, nan), {.temperature = temperature}, 0.5f), kNoToken);
+    EXPECT_EQ(draw(std::vector<float>(3, nan), {.temperature = temperature}, 0.5f), kNoToken);
+  }
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ void print_memory(const std::vector<CompiledStep>& ranks, bool on_device) {
   const int64_t inside = gradients_in_activations(ranks[0]);
   for (int i = 0; i < kNumArenas; ++i) {
     const auto arena = static_cast<Arena>(i);
+    if (arena == Arena::Cache) continue;  // of generation, which is planned by itself
     const bool noted = arena == Arena::Activations && inside > 0;
     row(
         arena_name(arena), [&](const CompiledStep& step) { return step.sizes[static_cast<size_t>(i)]; },

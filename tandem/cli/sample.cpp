@@ -5,8 +5,8 @@
 #include "tandem/base/rng.h"
 #include "tandem/cli/checkpoint_session.h"
 #include "tandem/cli/draw.h"
+#include "tandem/cli/generate.h"
 #include "tandem/cli/model_source.h"
-#include "tandem/models/model.h"
 #include "tandem/text/decode_stream.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/train/compile_config.h"
@@ -26,6 +26,13 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string
   return tokens;
 }
 
+void check_prompt(const std::vector<int32_t>& prompt, int64_t vocab, const std::string& tokenizer) {
+  const auto unknown =
+      std::find_if(prompt.begin(), prompt.end(), [&](int32_t token) { return token >= vocab; });
+  if (unknown == prompt.end()) return;
+  throw ConfigError("--prompt: token {} of {} is not among the {} of the model", *unknown, tokenizer, vocab);
+}
+
 }  // namespace
 
 void add_sample(CLI::App& app, Action& action) {
@@ -36,6 +43,8 @@ void add_sample(CLI::App& app, Action& action) {
     Drawing how;
     uint64_t seed = 1;
     bool ignore_end = false;
+    bool no_cache = false;
+    bool stats = false;
   };
   CLI::App* command = add_command(app, "sample", "write text with a trained language model",
                                   "tandem sample runs/quickstart --prompt \"Once upon a time\" --tokens 300");
@@ -65,55 +74,49 @@ void add_sample(CLI::App& app, Action& action) {
       ->check(whole_number(0))
       ->type_name("N")
       ->capture_default_str();
+  command->add_flag("--no-cache", flags->no_cache,
+                    "run the whole context for every token instead of keeping keys and values");
+  command->add_flag("--stats", flags->stats, "tell on stderr how fast it was, and of what memory");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const ModelSource source(flags->checkpoint.path, flags->checkpoint.sets);
-      Config config = source.config;
+      const Config& config = source.config;
       if (!config.model.is_language_model())
         throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint.path);
       const Backend backend = make_backend(config);
       compile_options(config, backend);  // refuses a precision that this machine lacks, as evaluate does
-      config.precision = Precision::Fp32;
       config.data.documents = Documents::Joined;  // what is written is one
-      ThreadPool pool(thread_count(config));
-      CompiledStep step = compile_forward(action.model(config.model, 1), compile_options(config, backend),
-                                          ForwardOutput::Logits);
-      Session session(std::move(step), backend, pool);
-      source.load(session, config);
 
       const auto tokenizer = make_tokenizer(source.tokenizer());
-      const bool ends = !flags->ignore_end && tokenizer->name() != kBytes;
-      std::vector<int32_t> text = prompt_tokens(*tokenizer, flags->prompt);
-      const auto first_unknown = static_cast<size_t>(
-          std::find_if(text.begin(), text.end(), [&](int32_t token) { return token >= config.model.vocab; }) -
-          text.begin());
-      if (first_unknown < text.size()) {
-        throw ConfigError("--prompt: token {} of {} is not among the {} of the model", text[first_unknown],
-                          source.tokenizer(), config.model.vocab);
-      }
+      std::vector<int32_t> prompt = prompt_tokens(*tokenizer, flags->prompt);
+      check_prompt(prompt, config.model.vocab, source.tokenizer());
+      ThreadPool pool(thread_count(config));
+      const auto length = static_cast<int64_t>(prompt.size());
+      Session session(flags->no_cache ? compile_text_without_cache(config, backend, action.model)
+                                      : compile_text(config, backend, action.model, length, flags->tokens),
+                      backend, pool);
+      source.load(session, config);
+
       std::printf("%s", flags->prompt.c_str());
-      DecodeStream stream(*tokenizer, flags->prompt.empty() ? std::span<const int32_t>() : text);
+      DecodeStream stream(*tokenizer, flags->prompt.empty() ? std::span<const int32_t>() : prompt);
+      Text text(session, config, std::move(prompt));
       RngCursor rng(flags->seed, hash_name("sample"));
-      const auto context = static_cast<size_t>(config.model.context);
-      const auto vocab = static_cast<size_t>(config.model.vocab);
-      std::vector<int32_t> window(context);
+      const bool ends = !flags->ignore_end && tokenizer->name() != kBytes;
       for (int64_t i = 0; i < flags->tokens; ++i) {
-        // When the text has outgrown the window, its older half is forgotten.
-        if (text.size() >= context)
-          text.erase(text.begin(), text.end() - static_cast<int64_t>(std::max<size_t>(1, context / 2)));
-        std::fill(window.begin(), window.end(), 0);
-        std::copy(text.begin(), text.end(), window.begin());
-        session.write(session.step().eval, "tokens", std::as_bytes(std::span(window)));
-        session.run_eval();
-        const auto* logits =
-            reinterpret_cast<const float*>(session.read(session.step().eval, "logits").data());
-        const int32_t token = draw({logits + (text.size() - 1) * vocab, vocab}, flags->how, rng.uniform());
+        const int32_t token = draw(text.logits(), flags->how, rng.uniform());
+        if (token == kNoToken)
+          throw DataError("{}: after {} tokens the model gives no numbers; did its training diverge?",
+                          flags->checkpoint.path, length + i);
         if (ends && token == tokenizer->separator()) break;
-        text.push_back(token);
+        text.add(token);
         std::printf("%s", stream.add(token).c_str());
         std::fflush(stdout);
       }
       std::printf("%s\n", stream.finish().c_str());
+      if (flags->stats && flags->tokens > 0) {
+        std::fflush(stdout);
+        std::fprintf(stderr, "%s\n", rate_of(text, session, backend).text().c_str());
+      }
       return ExitCode::Done;
     };
   });

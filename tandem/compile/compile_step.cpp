@@ -155,21 +155,45 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   return step;
 }
 
-CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output) {
-  CompileOptions alone = options;
-  alone.parallel = {};
-  alone.scratch = 0;  // which is for gradients
-  const StepGraphs graphs = run_forward_passes(forward, alone, output);
+namespace {
+
+// What a forward alone has of a step: one rank, no gradients.
+CompileOptions forward_options(CompileOptions options) {
+  options.parallel = {};
+  options.scratch = 0;  // which is for gradients
+  return options;
+}
+
+CompiledStep assemble_forward(const Graph& forward, const StepGraphs& graphs, const CompileOptions& options) {
   CompiledStep step;
   PersistentLayout layout;
-  layout.add(graphs.eval);
+  for (const Graph* graph : {&graphs.eval, &graphs.prefill, &graphs.decode}) layout.add(*graph);
   step.sizes = layout.sizes();
   step.persistents = layout.items();
-  set_pieces(step, graphs.layout, alone);
-  add_executable(step, step.eval, "forward", graphs.eval, layout, alone);
-  add_host(step, alone);
+  set_pieces(step, graphs.layout, options);
+  for (Persistent& item : step.persistents) item.saved = item.slice.arena != Arena::Cache;
+  add_executable(step, step.eval, "forward", graphs.eval, layout, options);
+  add_executable(step, step.prefill, "prefill", graphs.prefill, layout, options);
+  add_executable(step, step.decode, "decode", graphs.decode, layout, options);
+  add_host(step, options);
   step.model_flops = forward_model_flops(forward);
   step.num_params = count_params(forward);
+  return step;
+}
+
+}  // namespace
+
+CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output) {
+  const CompileOptions alone = forward_options(options);
+  return assemble_forward(forward, run_forward_passes(forward, alone, output), alone);
+}
+
+CompiledStep compile_generation(const Graph& forward, const CompileOptions& options,
+                                const GenerationOptions& generation) {
+  const CompileOptions alone = forward_options(options);
+  CompiledStep step = assemble_forward(forward, run_generation_passes(forward, alone, generation), alone);
+  const int64_t context = forward.type(forward.find("tokens")).shape[1];
+  step.positions = generation.positions == 0 ? context : generation.positions;
   return step;
 }
 

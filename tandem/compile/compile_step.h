@@ -69,4 +69,14 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options);
 enum class ForwardOutput { Loss, Logits };
 CompiledStep compile_forward(const Graph& forward, const CompileOptions& options, ForwardOutput output);
 
+// Generation with a cache of keys and values: `prefill` takes up to `prefill_rows` tokens, `decode` one and
+// gives its logits, f32. Both read "tokens" and "position" (ops/cached_attention.cpp). Throws ConfigError for
+// a model whose tokens see later ones.
+struct GenerationOptions {
+  int64_t prefill_rows = 1;
+  int64_t positions = 0;  // that the cache has room for; 0: the context of the graph
+};
+CompiledStep compile_generation(const Graph& forward, const CompileOptions& options,
+                                const GenerationOptions& generation);
+
 }  // namespace tandem

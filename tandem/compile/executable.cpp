@@ -11,8 +11,9 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<std::string_view, kNumArenas> kArenaNames = {
-    "weights", "master", "gradients", "optimizer", "activations", "communication", "workspace", "host"};
+constexpr std::array<std::string_view, kNumArenas> kArenaNames = {"weights",       "master",      "gradients",
+                                                                  "optimizer",     "activations", "cache",
+                                                                  "communication", "workspace",   "host"};
 constexpr std::array<std::string_view, 4> kPhaseNames = {"forward", "recompute", "backward", "update"};
 
 nlohmann::json slice_json(const Slice& slice) {
@@ -127,7 +128,7 @@ namespace {
 // In the order in which a step runs them; those it does not have are left out.
 nlohmann::json executables_json(const CompiledStep& step) {
   nlohmann::json list = {to_json(step.pass), to_json(step.update), to_json(step.eval)};
-  for (const Executable* extra : {&step.last_pass, &step.gather}) {
+  for (const Executable* extra : {&step.last_pass, &step.gather, &step.prefill, &step.decode}) {
     if (!extra->commands.empty()) list.push_back(to_json(*extra));
   }
   return list;

@@ -26,11 +26,12 @@ enum class Arena : uint8_t {
   Gradients,
   Optimizer,
   Activations,
+  Cache,  // keys and values of the tokens so far, of a step that generates
   Communication,
   Workspace,
   Host
 };
-inline constexpr int kNumArenas = 8;
+inline constexpr int kNumArenas = 9;
 std::string_view arena_name(Arena arena);  // "weights"
 using ArenaSizes = std::array<int64_t, kNumArenas>;
 int64_t total_bytes(const ArenaSizes& sizes);
@@ -112,6 +113,9 @@ struct CompiledStep {
   Executable update;          // clip, optimizer
   Executable eval;            // forward only
   Executable gather;          // whole weights from every rank's part, where that part alone is restored
+  Executable prefill;         // of a step that generates: many tokens into the cache
+  Executable decode;          // one token into the cache, and the logits that follow it
+  int64_t positions = 0;      // that the cache has room for
   int64_t micro_batches = 1;  // of one run of `pass`: more than one with a pipeline
   MeshPosition position;      // the rank this was compiled for
   ArenaSizes sizes{};

@@ -15,7 +15,8 @@ int64_t align(int64_t bytes) { return (bytes + kSliceAlignment - 1) / kSliceAlig
 Arena leaf_arena(const Node& node) {
   if (node.op == Op::Param) return Arena::Weights;
   const std::string& category = node.attrs.text("category");
-  for (Arena arena : {Arena::Weights, Arena::Master, Arena::Gradients, Arena::Optimizer, Arena::Host}) {
+  for (Arena arena :
+       {Arena::Weights, Arena::Master, Arena::Gradients, Arena::Optimizer, Arena::Cache, Arena::Host}) {
     if (arena_name(arena) == category) return arena;
   }
   TANDEM_CHECK(false, "state '{}' has category '{}'", node.name, category);

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/passes/cache.h"
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/passes/documents.h"
@@ -107,6 +108,13 @@ Graph shard(const Graph& graph, const StepDraft& draft, const ParallelOptions& p
   return shard_data(graph, draft.layout, data_options(parallel, draft), /*reduces=*/!later);
 }
 
+CacheOptions cache_options(const GenerationOptions& generation, Part part) {
+  return {.rows = part == Part::Prefill ? generation.prefill_rows : 1,
+          .most_rows = generation.prefill_rows,
+          .positions = generation.positions,
+          .logits = part == Part::Decode};
+}
+
 // The micro-batches of a step; of evaluation, the forwards of all chunks, one after the other.
 Graph unroll_chunks(const Graphs& chunks, const ParallelOptions& parallel, Part part) {
   if (part != Part::Eval) {
@@ -198,14 +206,18 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kFp8Pass, {Pass, LastPass}, fp8,
        each([&](const Graph& g) { return quantize_products(g, draft.fp8_slots); })},
 
-      // Evaluation, and what it has in common with training.
-      {kInferencePass, {Eval}, true,
-       each([output](const Graph& g) { return inference(g, output == ForwardOutput::Logits); })},
-      {kFusePass, {Pass, LastPass, Eval}, true,
+      // Evaluation and generation, and what they have in common with training.
+      {kInferencePass, {Eval, Prefill, Decode}, true,
+       each([output](const Graph& g, Part part) {
+         return inference(g, part != Eval || output == ForwardOutput::Logits);
+       })},
+      {kCachePass, {Prefill, Decode}, true,
+       each([&](const Graph& g, Part part) { return with_cache(g, cache_options(draft.generation, part)); })},
+      {kFusePass, {Pass, LastPass, Eval, Prefill, Decode}, true,
        each([&](const Graph& g) { return fuse(g, fuse_options(options)); })},
-      {kDataPass, {Pass, LastPass, Eval}, true,
+      {kDataPass, {Pass, LastPass, Eval, Prefill, Decode}, true,
        each([&](const Graph& g, Part part) { return shard(g, draft, parallel, part); })},
-      {kSchedulePass, {Pass, LastPass, Eval}, true,
+      {kSchedulePass, {Pass, LastPass, Eval, Prefill, Decode}, true,
        each([](const Graph& g) { return schedule(g); })},
       {kUnrollPass, {Pass, LastPass, Eval}, pipeline,
        [&](const Graphs& g, Part part) { return Graphs{unroll_chunks(g, parallel, part)}; }},
@@ -222,8 +234,12 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
 namespace {
 
 std::string observed_name(const Pass& pass, Part part) {
-  const bool shared = part == Part::Eval && pass.parts.size() > 1;
-  return fmt::format("{}{}", shared ? kEvalPrefix : "", pass.info.name);
+  const bool shared = part == Part::Eval && pass.runs_for(Part::Pass);
+  const std::string_view prefix = part == Part::Prefill  ? "prefill."
+                                  : part == Part::Decode ? "decode."
+                                  : shared               ? kEvalPrefix
+                                                         : "";
+  return fmt::format("{}{}", prefix, pass.info.name);
 }
 
 class PassRunner {
@@ -324,11 +340,29 @@ StepGraphs run_forward_passes(const Graph& forward, const CompileOptions& option
   return graphs;
 }
 
+StepGraphs run_generation_passes(const Graph& forward, const CompileOptions& options,
+                                 const GenerationOptions& generation) {
+  check_left_out(options);
+  StepDraft draft;
+  draft.generation = generation;
+  const PassRunner passes(options, draft);
+  draft.model = passes.run(Part::Model, {forward});
+  draft.layout = layout_units(forward, draft.model, options);
+  StepGraphs graphs;
+  graphs.prefill = passes.run_to_one(Part::Prefill, draft.model);
+  graphs.decode = passes.run_to_one(Part::Decode, draft.model);
+  graphs.layout = std::move(draft.layout);
+  return graphs;
+}
+
 std::vector<std::string> pass_names() {
   std::vector<std::string> names;
-  for (const Pass& pass : every_pass()) names.push_back(observed_name(pass, pass.parts.front()));
   for (const Pass& pass : every_pass()) {
-    if (pass.parts.size() > 1 && pass.runs_for(Part::Eval)) names.push_back(observed_name(pass, Part::Eval));
+    if (pass.parts.front() != Part::Prefill) names.push_back(observed_name(pass, pass.parts.front()));
+  }
+  for (const Pass& pass : every_pass()) {
+    if (pass.runs_for(Part::Pass) && pass.runs_for(Part::Eval))
+      names.push_back(observed_name(pass, Part::Eval));
   }
   return names;
 }

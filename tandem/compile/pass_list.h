@@ -14,9 +14,9 @@
 
 namespace tandem {
 
-// What is made of a model, and of what: Training of Model; Pass, LastPass and Update of Training; Eval and
-// Gather of Model.
-enum class Part { Model, Training, Pass, LastPass, Update, Eval, Gather };
+// What is made of a model, and of what: Training of Model; Pass, LastPass and Update of Training; Eval,
+// Gather, Prefill and Decode of Model.
+enum class Part { Model, Training, Pass, LastPass, Update, Eval, Gather, Prefill, Decode };
 
 using Graphs = std::vector<Graph>;  // one for each chunk of the model on a pipeline rank, else one
 
@@ -36,6 +36,7 @@ struct StepDraft {
   Graphs training;                     // with gradients
   UnitLayout layout;                   // of the model's parameters
   std::vector<std::string> fp8_slots;  // the whole model's matrices in 8 bits
+  GenerationOptions generation;        // of a step that generates
 };
 
 // In the order in which they run. Reads `options` and `draft` when the passes run, so both must live on.
@@ -45,14 +46,19 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
 // The graphs of a whole step. Those that a step does not have are empty.
 struct StepGraphs {
   UnitLayout layout;
-  Graph pass, last_pass, update, eval, gather;
+  Graph pass, last_pass, update, eval, gather, prefill, decode;
 };
 StepGraphs run_passes(const Graph& forward, const CompileOptions& options);
 
 // Of the forward alone, on one rank.
 StepGraphs run_forward_passes(const Graph& forward, const CompileOptions& options, ForwardOutput output);
 
-// As `observe` has them, in order; then a second time as "eval.NAME" those that evaluation shares.
+// Prefill and decode alone, on one rank.
+StepGraphs run_generation_passes(const Graph& forward, const CompileOptions& options,
+                                 const GenerationOptions& generation);
+
+// As `observe` has them in training, in order; then a second time as "eval.NAME" those that evaluation
+// shares. Those of generation are "prefill.NAME" and "decode.NAME".
 inline constexpr std::string_view kEvalPrefix = "eval.";
 std::vector<std::string> pass_names();
 std::vector<std::string_view> optional_passes();

@@ -40,6 +40,14 @@ Value storage_of(const Graph& graph, Value value) {
   }
 }
 
+std::set<int32_t> with_sources(const Graph& graph, std::set<int32_t> nodes) {
+  for (int32_t id = graph.num_nodes() - 1; id >= 0; --id) {
+    if (!nodes.contains(id)) continue;
+    for (Value input : graph.node(id).inputs) nodes.insert(input.node);
+  }
+  return nodes;
+}
+
 std::map<Value, std::vector<int32_t>> readers(const Graph& graph) {
   std::map<Value, std::vector<int32_t>> result;
   for (int32_t id = 0; id < graph.num_nodes(); ++id) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,9 @@ class Rewrite {
 
 // The first value that lived in these bytes: views and in-place ops lead back to it.
 Value storage_of(const Graph& graph, Value value);
+
+// These nodes and all that they are made of.
+std::set<int32_t> with_sources(const Graph& graph, std::set<int32_t> nodes);
 
 // For every value, the nodes that read it, in order.
 std::map<Value, std::vector<int32_t>> readers(const Graph& graph);

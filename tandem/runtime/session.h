@@ -34,6 +34,8 @@ class Session {
   void run_last_pass() { run(last_pass_); }
   void run_update() { run(update_); }
   void run_eval() { run(eval_); }
+  void run_prefill() { run(prefill_); }
+  void run_decode() { run(decode_); }
 
   // Inputs and outputs of one executable, by name. What `read` returns holds until the session next runs
   // something, or reads that output again: on a GPU it is a copy, on the CPU it is the output itself.
@@ -78,7 +80,7 @@ class Session {
   ThreadPool& pool_;
   const Communicators* comms_;
   std::array<DeviceMemory, kNumArenas> arenas_;
-  Program pass_, last_pass_, update_, eval_, gather_;
+  Program pass_, last_pass_, update_, eval_, gather_, prefill_, decode_;
   CommandObserver observer_;
   mutable std::map<std::string, std::vector<std::byte>, std::less<>> outputs_;  // last read, by name
   std::unique_ptr<Device> device_;  // last: it may still be at work on the others

@@ -178,6 +178,16 @@ class OnOneGpu(TandemTest):
         self.assertRegex(self.tandem("profile", path, "--steps", 1).out, r"memory: .* of the GPU's .*\nlibraries: ")
         self.assertRegex(self.tandem("plan", path).out, rf"on the device\s+{planned}\b")
 
+    def test_it_writes_the_cpu_s_text(self):
+        for name in ("gpt2", "wide-llama"):
+            with self.subTest(model=name):
+                # Long enough that no two tokens are about as likely; the text is longer than the context.
+                run = self.train(on_gpu(MODELS[name], train={"steps": 80, "lr": 5e-3}), f"text-{name}")
+                write = ("sample", run, "--prompt", "Once upon a time", "--tokens", 200, "--temperature", 0)
+                text = self.tandem(*write).out
+                self.assertEqual(text, self.tandem(*write, "--no-cache").out)
+                self.assertEqual(text, self.tandem(*write, "--set", "device=cpu").out)
+                self.assertEqual(text, self.tandem(*write).out)
 
     def test_gradients_of_a_single_pass_take_no_memory_of_their_own(self):
         path = self.write_config(on_gpu(WIDE_GPT2, precision="bf16", train=ONE_PASS))

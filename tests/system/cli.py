@@ -11,7 +11,7 @@ from tandem_run import BAD_USAGE, DONE, FAILED, GPT2, LLAMA, MLP, RESNET, REPOSI
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize", "import",
             "export", "info", "convert", "compare", "dash", "report")
 PASSES = ("model", "precision", "differentiate", "recompute", "fuse", "schedule")
-CATEGORIES = {"weights", "master", "gradients", "optimizer", "activations", "communication", "workspace", "host"}
+CATEGORIES = {"weights", "master", "gradients", "optimizer", "activations", "cache", "communication", "workspace", "host"}
 
 
 class Commands(TandemTest):
@@ -63,7 +63,7 @@ class Commands(TandemTest):
     def test_plan_shows_bytes_flops_and_commands(self):
         path = self.write_config(config(GPT2))
         table = self.tandem("plan", path).out
-        for word in (*CATEGORIES, "total", "model FLOPs", "commands", "compiled in"):
+        for word in (*CATEGORIES - {"cache"}, "total", "model FLOPs", "commands", "compiled in"):
             self.assertIn(word, table)
         self.assertRegex(table, r"^\S+ parameters, .*, for \w+")
         plan = json.loads(self.tandem("plan", path, "--json").out)
@@ -201,6 +201,13 @@ class FromTextToText(TandemTest):
         self.assertEqual(text, self.tandem(*sample, "--seed", 3, "--set", "device=cpu").out)
         greedy = [self.tandem(*sample, "--temperature", 0, "--seed", seed).out for seed in (1, 2)]
         self.assertEqual(*greedy)
+        # Past the context, too, which is 40: with kept keys and values or without, on any number of threads.
+        for flags in (("--no-cache",), ("--set", "threads=2"), ("--set", "threads=3")):
+            self.assertEqual(greedy[0], self.tandem(*sample, "--temperature", 0, *flags).out, flags)
+        told = self.tandem(*sample, "--temperature", 0, "--stats")
+        self.assertEqual(greedy[0], told.out)
+        self.assertRegex(told.err, r"prompt .*, then [\d.]+ tokens/s, reading .* of weights: .* that memory gives; "
+                                   r".* planned, .* for the keys and values of 40 tokens\n$")
 
         self.assertIn("equal bit for bit", self.tandem("inspect", run, "--compare", checkpoint(run, 40)).out)
         self.check_comparison(run)

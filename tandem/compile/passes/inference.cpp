@@ -12,16 +12,14 @@ Graph inference(const Graph& forward, bool keep_logits) {
   std::erase_if(kept.outputs(),
                 [&](const GraphOutput& output) { return output.name != (keep_logits ? "logits" : "stats"); });
 
-  std::set<int32_t> needed;
-  for (const GraphOutput& output : kept.outputs()) needed.insert(output.value.node);
-  for (int32_t id = kept.num_nodes() - 1; id >= 0; --id) {
-    if (kept.node(id).op == Op::Send) needed.insert(id);
-    if (!needed.contains(id)) continue;
-    for (Value input : kept.node(id).inputs) needed.insert(input.node);
+  std::set<int32_t> ends;
+  for (const GraphOutput& output : kept.outputs()) ends.insert(output.value.node);
+  for (int32_t id = 0; id < kept.num_nodes(); ++id) {
+    if (kept.node(id).op == Op::Send) ends.insert(id);
   }
 
   Rewrite rewrite(kept);
-  for (int32_t id : needed) {
+  for (int32_t id : with_sources(kept, std::move(ends))) {
     const Node& node = kept.node(id);
     if (node.op != Op::BatchNorm && node.op != Op::BatchNormApply) {
       rewrite.copy(id);
