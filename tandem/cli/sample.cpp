@@ -80,7 +80,7 @@ void add_sample(CLI::App& app, Action& action) {
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const ModelSource source(flags->checkpoint.path, flags->checkpoint.sets);
-      const Config& config = source.config;
+      Config config = source.config;
       if (!config.model.is_language_model())
         throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint.path);
       const Backend backend = make_backend(config);
