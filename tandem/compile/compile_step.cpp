@@ -60,7 +60,8 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
     const Range optimizer = sharding.optimizer ? own : whole;
     set("weights", sharding.weights ? own : whole, "", true);
     set("master", optimizer, "", true);
-    for (const StateTensor& state : optimizer_entry(options.optimizer).states)
+    const OptimizerKind rule = rule_for(options.optimizer, holds_block_matrices(unit));
+    for (const StateTensor& state : optimizer_entry(rule).states)
       set(state.name, optimizer, fmt::format("{}:", state.name), false);
   }
 }
@@ -93,7 +94,8 @@ std::vector<ModelTensor> model_tensors(const Graph& forward, OptimizerKind optim
     const Shape& shape = node.outputs[0].shape;
     tensors.push_back({node.name, shape});
     if (node.op != Op::Param) continue;
-    for (const StateTensor& state : optimizer_entry(optimizer).states)
+    const OptimizerKind rule = rule_for(optimizer, node.block != kNoBlock && shape.rank() > 1);
+    for (const StateTensor& state : optimizer_entry(rule).states)
       tensors.push_back({fmt::format("{}:{}", state.name, node.name), shape});
   }
   return tensors;

@@ -42,6 +42,7 @@ struct CompileOptions {
   PrecisionPolicy precision;
   OptimizerKind optimizer = OptimizerKind::AdamW;
   bool separate_documents = false;  // that share a sequence (passes/documents.h)
+  MuonScale muon_scale = MuonScale::MatchAdamW;
   Recompute recompute;
   FuseOptions fuse;
   bool overwrite_gradients = false;  // the backend's kernels can, where a step is one pass

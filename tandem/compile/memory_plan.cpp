@@ -34,6 +34,8 @@ Arena made_in(const Node& node) {
     case Op::ReduceScatter:
       return node.attrs.text("axis") == axis_name(Axis::Data) ? Arena::Communication : Arena::Activations;
     case Op::Copy: return node.attrs.text("to") == "host" ? Arena::Host : Arena::Communication;
+    case Op::MuonDirection:
+      return node.attrs.text_or("to", "device") == "host" ? Arena::Host : Arena::Activations;
     default: return Arena::Activations;
   }
 }

@@ -136,6 +136,8 @@ bool sums_stats(const ParallelOptions& parallel) {
 Graph update_of(const Graphs& training, const CompileOptions& options, const StepDraft& draft) {
   UpdateOptions update;
   update.optimizer = options.optimizer;
+  update.muon_scale = options.muon_scale;
+  update.sections = draft.sections;
   update.precision = options.precision;
   update.sums_stats = sums_stats(options.parallel);
   update.keep_gradients = options.parallel.micro_batches == 1 && overwrites_gradients(training.front());
@@ -281,7 +283,8 @@ UnitLayout layout_units(const Graph& forward, const Graphs& model, const Compile
   const MeshPosition& at = options.parallel.at;
   const PrecisionPolicy& precision = options.precision;
   const UnitKinds kinds{.each_apart = options.parallel.stays_here(),
-                        .matrices_apart = precision.fp8 || precision.block_gradients != DType::F32,
+                        .matrices_apart = precision.fp8 || precision.block_gradients != DType::F32 ||
+                                          !optimizer_entry(options.optimizer).beside.empty(),
                         .matrix_gradients = precision.block_gradients};
   if (at.tensor == 0) return UnitLayout(model, at, nullptr, kinds);
   CompileOptions first = options;
@@ -299,6 +302,16 @@ void check_left_out(const CompileOptions& options) {
                  name);
 }
 
+void check_block_matrices(const Graph& forward, OptimizerKind optimizer) {
+  const OptimizerEntry& entry = optimizer_entry(optimizer);
+  if (entry.beside.empty()) return;
+  for (const Node& node : forward.nodes()) {
+    if (node.op == Op::Param && node.block != kNoBlock && node.outputs[0].shape.rank() > 1) return;
+  }
+  throw ConfigError("train.optimizer: {} trains the matrices of blocks, and this model has none; use {}",
+                    entry.name, entry.beside);
+}
+
 std::vector<Pass> every_pass() {
   static const CompileOptions options;
   static const StepDraft draft;
@@ -314,6 +327,8 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
     if (node.op == Op::Param) draft.params.push_back(node.name);
   }
   if (options.precision.fp8) draft.fp8_slots = fp8_weight_names(forward);
+  check_block_matrices(forward, options.optimizer);
+  draft.sections = row_sections(forward);
   const PassRunner passes(options, draft);
   draft.model = passes.run(Part::Model, {forward});
   draft.layout = layout_units(forward, draft.model, options);

@@ -10,6 +10,7 @@
 
 #include "tandem/compile/compile_step.h"
 #include "tandem/compile/pass_info.h"
+#include "tandem/compile/row_sections.h"
 #include "tandem/compile/units.h"
 
 namespace tandem {
@@ -37,6 +38,7 @@ struct StepDraft {
   UnitLayout layout;                   // of the model's parameters
   std::vector<std::string> fp8_slots;  // the whole model's matrices in 8 bits
   GenerationOptions generation;        // of a step that generates
+  RowSections sections;                // of the whole model's packed matrices
 };
 
 // In the order in which they run. Reads `options` and `draft` when the passes run, so both must live on.

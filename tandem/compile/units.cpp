@@ -133,6 +133,11 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, co
   }
 }
 
+bool holds_block_matrices(const Unit& unit) {
+  return unit.block != kNoBlock && std::all_of(unit.params.begin(), unit.params.end(),
+                                               [](const auto& param) { return param.logical.rank() > 1; });
+}
+
 const UnitLayout::Place* UnitLayout::find(const std::string& param) const {
   const auto it = places_.find(param);
   return it == places_.end() ? nullptr : &it->second;

@@ -39,6 +39,9 @@ struct Unit {
   int64_t num_summed = 0;         // elements of the parameters with tensor_sum, with padding
 };
 
+// Whether all of it are matrices of a block, which an optimizer may treat unlike all else.
+bool holds_block_matrices(const Unit& unit);
+
 // Elements [begin, end) of a unit.
 struct Range {
   int64_t begin = 0;

@@ -1,133 +1,17 @@
 #include "tandem/compile/update_graph.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
+#include <functional>
 
 #include "tandem/base/error.h"
 #include "tandem/base/split_float.h"
-#include "tandem/compile/executable.h"
+#include "tandem/compile/matrix_update.h"
 #include "tandem/compile/passes/differentiate.h"
-#include "tandem/compile/passes/fp8.h"
-#include "tandem/compile/passes/loss_scaler.h"
-#include "tandem/compile/passes/loss_stats.h"
+#include "tandem/compile/update_builder.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
 namespace {
-
-// Inputs, the norm over all pieces, optimizer nodes.
-class UpdateBuilder {
- public:
-  explicit UpdateBuilder(const UpdateOptions& options) : options_(options) {
-    hyper_ = input("hyper", {DType::F32, Shape({num_hyper_slots(options.optimizer)})});
-    stats_ = input("stats", {DType::F64, Shape({kNumStats})});
-    if (options.sums_stats) {
-      const Value sum = graph_.add(loss_stats_state(Phase::Update));
-      stats_ = emit(Op::AddStats, {stats_, sum});
-      clear(sum);
-    }
-    if (options.precision.scales_loss()) {
-      scaler_ = graph_.add(loss_scaler_state(Phase::Update));
-      hyper_ = emit(Op::UnscaleHyper, {hyper_, scaler_});
-    }
-    for (size_t i = 0; i < options.slots.size(); ++i) slots_[options.slots[i]] = static_cast<int64_t>(i);
-  }
-
-  Graph& graph() { return graph_; }
-  Value emit(Op op, std::vector<Value> inputs, Attrs attrs = {}, int32_t block = kNoBlock) {
-    return append(graph_, op, std::move(inputs), std::move(attrs), block, Phase::Update);
-  }
-  Value state(const std::string& name, TensorType type, std::string_view category, std::string init) {
-    const Attrs attrs{{"category", std::string(category)}, {"init", std::move(init)}};
-    return graph_.add({Op::State, {}, attrs, {std::move(type)}, kNoBlock, Phase::Update, name});
-  }
-
-  // A gradient, or a piece of one, counts for the norm.
-  void count(const std::string& param, Value gradient) {
-    counted_.push_back(gradient);
-    counted_slots_ += fmt::format("{}{}", counted_slots_.empty() ? "" : ",", slots_.at(param));
-  }
-
-  // Once all gradients are counted. `world` ranks add up their sums.
-  void finish_norm(int world) {
-    std::vector<Value> inputs = {hyper_, stats_};
-    inputs.insert(inputs.end(), counted_.begin(), counted_.end());
-    const auto num_slots = static_cast<int64_t>(options_.slots.size());
-    Value sums = emit(Op::SquareSums, inputs, {{"slots", counted_slots_}, {"num_slots", num_slots}});
-    if (world > 1) sums = emit(Op::AllReduce, {sums}, {{"axis", "world"}, {"size", int64_t{world}}});
-    norm_ = emit(Op::GlobalNorm, {sums}, {{"num_slots", num_slots}});
-    graph_.add_output("norm", norm_);
-    graph_.add_output("sums", sums);
-  }
-
-  struct Group {
-    std::vector<Value> tensors;  // w, g, states... [, master]
-    bool decay;
-  };
-  // Returns the node; output i is tensor i of the groups in order. `on_host`: they are in the host's memory.
-  Value optimize(const std::vector<Group>& groups, int32_t block, bool on_host = false) {
-    std::vector<Value> inputs = {hyper_, norm_};
-    if (on_host) {
-      for (size_t i : {0, 1}) {
-        if (!scalars_on_host_[i].valid()) scalars_on_host_[i] = emit(Op::Copy, {inputs[i]}, {{"to", "host"}});
-        inputs[i] = scalars_on_host_[i];
-      }
-    }
-    std::string decay;
-    for (const Group& group : groups) {
-      inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
-      decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
-    }
-    Attrs attrs{{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}};
-    if (options_.keep_gradients) attrs.set("keep", int64_t{1});
-    return emit(optimizer_op(options_.optimizer), inputs, std::move(attrs), block);
-  }
-
-  // The ranges that the next step's 8-bit scales are made of: the largest need of all `world` ranks.
-  void update_ranges(int world) {
-    for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
-      if (options_.fp8_slots == 0) break;
-      const Value range = graph_.add(fp8_state(name, options_.fp8_slots, Phase::Update));
-      const Value need = graph_.add(fp8_need(name, options_.fp8_slots, Phase::Update));
-      std::vector<Value> inputs = {range, need};
-      if (world > 1)
-        inputs.push_back(emit(Op::AllGather, {need}, {{"axis", "world"}, {"size", int64_t{world}}}));
-      emit(Op::Fp8Ranges, inputs);
-    }
-  }
-
-  // At the end: the loss scale of the next step.
-  void finish_scaler() {
-    if (!scaler_.valid()) return;
-    const int64_t window = options_.precision.loss_scale_window;
-    const Value next = emit(Op::NextLossScale, {scaler_, norm_}, {{"window", window}});
-    graph_.add_output(std::string(kLossScaler), next);
-  }
-
-  void clear(Value value, int32_t block = kNoBlock) {
-    const TensorType type = graph_.type(value);
-    emit(Op::Zeros, {value},
-         {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}}, block);
-  }
-
-  const OptimizerEntry& optimizer() const { return optimizer_entry(options_.optimizer); }
-  size_t group_size() const { return 2 + optimizer().states.size() + (options_.precision.masters() ? 1 : 0); }
-
- private:
-  Value input(const std::string& name, TensorType type) {
-    return graph_.add({Op::Input, {}, {}, {std::move(type)}, kNoBlock, Phase::Update, name});
-  }
-
-  const UpdateOptions& options_;
-  Graph graph_;
-  Value hyper_, stats_, norm_;
-  Value scaler_;                          // where the loss is scaled
-  std::array<Value, 2> scalars_on_host_;  // hyper and norm, where an optimizer was offloaded
-  std::map<std::string, int64_t> slots_;
-  std::vector<Value> counted_;
-  std::string counted_slots_;
-};
 
 // The update of the units of one rank.
 class UnitUpdate {
@@ -144,11 +28,14 @@ class UnitUpdate {
     for (size_t u = 0; u < units_.size(); ++u) count_pieces(*units_[u], gradients_[u]);
     builder_.finish_norm(layout_.position().shape.world());
     for (const Node& state : options_.running) average(state);
+    std::vector<Window> windows = cut_windows();
+    if (!windows.empty()) direct(windows.front());
     if (options_.together) {
       update_together();
     } else {
       update_one_by_one();
     }
+    update_matrices(windows);
     builder_.update_ranges(layout_.position().shape.world());
     builder_.finish_scaler();
     return std::move(graph_);
@@ -251,24 +138,94 @@ class UnitUpdate {
     }
   }
 
+  OptimizerKind rule_of(const Unit& unit) const {
+    return rule_for(options_.optimizer, holds_block_matrices(unit));
+  }
+  bool by_matrix(const Unit& unit) const {
+    return optimizer_entry(rule_of(unit)).granularity == Granularity::Matrix;
+  }
+  std::vector<size_t> units_by(bool matrix) const {
+    std::vector<size_t> found;
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (by_matrix(*units_[u]) == matrix) found.push_back(u);
+    }
+    return found;
+  }
+
   // Gathers run beside the optimizer: the next unit's starts before the last one's are used.
   void update_one_by_one() {
-    spread_gradients(0);
-    for (size_t u = 0; u < units_.size(); ++u) {
-      spread_gradients(u + 1);
-      update(*units_[u], gradients_[u]);
+    const std::vector<size_t> list = units_by(false);
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (i == 0) spread_gradients(list[0]);
+      if (i + 1 < list.size()) spread_gradients(list[i + 1]);
+      update(*units_[list[i]], gradients_[list[i]]);
     }
   }
 
   void update_together() {
     std::vector<UpdateBuilder::Group> groups;
-    for (size_t u = 0; u < units_.size(); ++u) {
+    for (size_t u : units_by(false)) {
       const Value weights = weights_leaf(graph_, layout_, *units_[u], data_);
       for (UpdateBuilder::Group& group : groups_of(*units_[u], gradients_[u], weights, gradients_[u].flat))
         groups.push_back(std::move(group));
     }
-    builder_.optimize(groups, kNoBlock);
+    if (!groups.empty()) builder_.optimize(rule_for(options_.optimizer, false), groups, kNoBlock);
     for (Value gradient : spent_) builder_.clear(gradient);
+  }
+
+  // Units whose matrices are dealt out to the ranks together.
+  struct MatrixUnit {
+    size_t index;
+    std::vector<UpdateMatrix> matrices;
+    Value directions = {};  // of the whole unit, and of all ranks of the tensor axis
+  };
+  using Window = std::vector<MatrixUnit>;
+
+  int workers() const { return layout_.position().shape.data * layout_.position().shape.tensor; }
+
+  std::vector<Window> cut_windows() const {
+    MatrixDealer dealer(layout_.position());
+    std::vector<Window> windows;
+    for (size_t u : units_by(true)) {
+      MatrixUnit unit{u, matrices_of(layout_, *units_[u], options_.sections)};
+      if (windows.empty() || dealer.is_full()) {
+        dealer.start();
+        windows.emplace_back();
+      }
+      dealer.add(unit.matrices);
+      windows.back().push_back(std::move(unit));
+    }
+    for (Window& window : windows) {
+      std::vector<UpdateMatrix*> matrices;
+      for (MatrixUnit& unit : window) {
+        for (UpdateMatrix& matrix : unit.matrices) matrices.push_back(&matrix);
+      }
+      dealer.deal(matrices);
+    }
+    return windows;
+  }
+
+  // The next window's directions are on their way while this one's are worked on.
+  void update_matrices(std::vector<Window>& windows) {
+    for (size_t i = 0; i < windows.size(); ++i) {
+      if (i > 0 && workers() == 1) direct(windows[i]);
+      if (i + 1 < windows.size() && workers() > 1) direct(windows[i + 1]);
+      for (MatrixUnit& unit : windows[i]) unit.directions = worked_on(unit);
+      for (const MatrixUnit& unit : windows[i]) update_by_matrices(unit);
+    }
+  }
+
+  void direct(Window& window) {
+    for (MatrixUnit& matrix_unit : window) {
+      const Unit& unit = *units_[matrix_unit.index];
+      spread_gradients(matrix_unit.index);
+      const UnitGradients& g = gradients_[matrix_unit.index];
+      const Value momentum = kept_states(unit, g).front();
+      Value flat = builder_.direction(gradient_of(unit, g), momentum, unit.block, on_host());
+      if (on_host()) flat = builder_.emit(Op::Copy, {flat}, {{"to", "device"}}, unit.block);
+      if (data_.sharding.optimizer) flat = over_axis(Op::AllGather, Axis::Data, flat, unit);
+      matrix_unit.directions = over_axis(Op::AllGather, Axis::Tensor, flat, unit);
+    }
   }
 
   // Where every rank updates all weights, each needs the whole sum.
@@ -307,49 +264,71 @@ class UnitUpdate {
 
   bool on_host() const { return data_.offload_optimizer || data_.offload_weights; }
 
+  Value kept(std::string_view kind, std::string_view category, DType dtype, std::string_view init,
+             const Unit& unit, const UnitGradients& g) {
+    return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({g.range.elems()})},
+                          on_host() ? "host" : category, std::string(init));
+  }
+  std::vector<Value> kept_states(const Unit& unit, const UnitGradients& g) {
+    const DType dtype = options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
+    std::vector<Value> states;
+    for (const StateTensor& state : optimizer_entry(rule_of(unit)).states)
+      states.push_back(kept(state.name, "optimizer", dtype, state.init, unit, g));
+    return states;
+  }
+
+  Value masters(const Unit& unit, const UnitGradients& g) {
+    return kept("master", "master", master_dtype(options_.precision.storage), "zeros", unit, g);
+  }
+  bool decays(const UnitParam& param, const Unit& unit) const {
+    return optimizer_entry(rule_of(unit)).decays_rank(param.logical.rank());
+  }
+
   // The weights and gradients of a unit, its states and masters, cut into parameters. `w` and `grad` hold
   // the range of `g`.
   std::vector<UpdateBuilder::Group> groups_of(const Unit& unit, const UnitGradients& g, Value w, Value grad) {
-    const auto kept = [&](std::string_view kind, std::string_view category, DType dtype,
-                          std::string_view init) {
-      return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({g.range.elems()})},
-                            on_host() ? "host" : category, std::string(init));
-    };
-    const DType storage = options_.precision.storage;
     std::vector<Value> tensors = {w, grad};
-    for (const StateTensor& state : builder_.optimizer().states)
-      tensors.push_back(
-          kept(state.name, "optimizer", storage == DType::F64 ? DType::F64 : DType::F32, state.init));
-    if (options_.precision.masters())
-      tensors.push_back(kept("master", "master", master_dtype(storage), "zeros"));
+    if (!by_matrix(unit)) {
+      for (Value state : kept_states(unit, g)) tensors.push_back(state);
+    }
+    if (options_.precision.masters()) tensors.push_back(masters(unit, g));
     std::vector<UpdateBuilder::Group> groups;
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
-      UpdateBuilder::Group group;
-      check_cut(piece);
-      group.decay = builder_.optimizer().decays_rank(piece.param->logical.rank());
+      UpdateBuilder::Group group{{}, decays(*piece.param, unit)};
       for (Value flat : tensors) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
       groups.push_back(std::move(group));
     }
     return groups;
   }
 
+  // With the state in host memory, the update runs there: gradients go out, weights come back.
+  Value gradient_of(const Unit& unit, const UnitGradients& g) {
+    if (!on_host()) return g.flat;
+    const Value grad = to_host(g.flat, unit);
+    if (g.kept && !options_.keep_gradients) builder_.clear(g.flat, unit.block);
+    return grad;
+  }
+
   void update(const Unit& unit, const UnitGradients& g) {
-    const bool offload = on_host();
+    apply(unit, g, [&](Value w) { return groups_of(unit, g, w, gradient_of(unit, g)); });
+  }
+
+  // Runs the optimizer's op on the groups that are made of the weights here.
+  void apply(const Unit& unit, const UnitGradients& g,
+             const std::function<std::vector<UpdateBuilder::Group>(Value w)>& make_groups) {
     const Value weights = weights_leaf(graph_, layout_, unit, data_);
     const Range held = data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit);
-    // With the state in host memory, the update runs there: gradients go out, weights come back.
     const Value own_weights = part_view(weights, held, g.range, unit.block);
-    const bool weights_move = offload && !data_.offload_weights;
+    const bool weights_move = on_host() && !data_.offload_weights;
     const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
-    const Value grad = offload ? to_host(g.flat, unit) : g.flat;
-    if (offload && g.kept && !options_.keep_gradients) builder_.clear(g.flat, unit.block);
 
-    const std::vector<UpdateBuilder::Group> groups = groups_of(unit, g, w, grad);
+    const std::vector<UpdateBuilder::Group> groups = make_groups(w);
     std::vector<Value> parts = {w};
     if (!groups.empty()) {  // else only padding is here
-      const Value updated = builder_.optimize(groups, unit.block, offload);
+      const OptimizerKind rule = rule_of(unit);
+      const Value updated = builder_.optimize(rule, groups, unit.block, on_host());
       for (size_t i = 0; i < groups.size(); ++i)
-        parts.push_back({updated.node, static_cast<int32_t>(i * builder_.group_size())});
+        parts.push_back({updated.node, static_cast<int32_t>(i * builder_.group_size(rule))});
     }
     if (g.used.valid()) builder_.clear(g.used, unit.block);
     Value result = builder_.emit(Op::Join, parts, {}, unit.block);
@@ -361,15 +340,54 @@ class UnitUpdate {
     }
   }
 
-  // The rule sees at once what it must.
-  void check_cut(const ParamPiece& piece) const {
-    const Shape& shape = piece.param->type.shape;
-    const Granularity granularity = builder_.optimizer().granularity;
-    const int64_t grain = granularity == Granularity::Element ? 1
-                          : granularity == Granularity::Row   ? shape.last()
-                                                              : shape.elems();
-    TANDEM_CHECK((piece.range.begin - piece.param->begin) % grain == 0 && piece.range.elems() % grain == 0,
-                 "{} is cut finer than {} allows", piece.param->name, builder_.optimizer().name);
+  Value over_axis(Op op, Axis axis, Value value, const Unit& unit) {
+    const int64_t size = layout_.position().size(axis);
+    if (size == 1) return value;
+    Attrs attrs{{"axis", std::string(axis_name(axis))}, {"size", size}};
+    if (op == Op::ReduceScatter) attrs.set("accumulate", int64_t{0});
+    return builder_.emit(op, {value}, std::move(attrs), unit.block);
+  }
+
+  // What this rank makes of the directions of its share of the matrices; of all, where it is the only one.
+  // Then the shares of all ranks, which wrote each into zeros, so that their sum is exact.
+  Value worked_on(const MatrixUnit& item) {
+    const Unit& unit = *units_[item.index];
+    if (workers() == 1) return item.directions;
+    const TensorType type = graph_.type(item.directions);
+    Value shares = builder_.emit(
+        Op::Zeros, {}, {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}},
+        unit.block);
+    for (const UpdateMatrix& matrix : item.matrices) {
+      if (!matrix.mine) continue;
+      const Value done = orthogonalized(builder_, item.directions, matrix, options_.muon_scale, unit.block);
+      shares =
+          builder_.emit(Op::PlaceMatrix, {shares, done}, {{"parts", print_placed(matrix.parts)}}, unit.block);
+    }
+    const Value own = over_axis(Op::ReduceScatter, Axis::Tensor, shares, unit);
+    return over_axis(data_.sharding.optimizer ? Op::ReduceScatter : Op::AllReduce, Axis::Data, own, unit);
+  }
+
+  void update_by_matrices(const MatrixUnit& item) {
+    const Unit& unit = *units_[item.index];
+    const UnitGradients& g = gradients_[item.index];
+    const auto here = [&](Value value) { return on_host() ? to_host(value, unit) : value; };
+    if (workers() > 1)
+      return apply(unit, g, [&](Value w) { return groups_of(unit, g, w, here(item.directions)); });
+    apply(unit, g, [&](Value w) {
+      std::vector<UpdateBuilder::Group> groups;
+      const Value master = options_.precision.masters() ? masters(unit, g) : Value{};
+      for (const UpdateMatrix& matrix : item.matrices) {
+        const Value done = orthogonalized(builder_, item.directions, matrix, options_.muon_scale, unit.block);
+        const Range range{matrix.parts[0].offset, matrix.parts[0].offset + matrix.elems()};
+        const Value flat = builder_.emit(Op::Reshape, {here(done)},
+                                         {{"shape", shape_attr(Shape({matrix.elems()}))}}, unit.block);
+        UpdateBuilder::Group group{{part_view(w, g.range, range, unit.block), flat},
+                                   decays(*matrix.param, unit)};
+        if (master.valid()) group.tensors.push_back(part_view(master, g.range, range, unit.block));
+        groups.push_back(std::move(group));
+      }
+      return groups;
+    });
   }
 
   Value to_host(Value value, const Unit& unit) {

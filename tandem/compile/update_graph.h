@@ -8,6 +8,7 @@
 #include "tandem/compile/pass_info.h"
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/precision.h"
+#include "tandem/compile/row_sections.h"
 #include "tandem/config/config.h"
 #include "tandem/ir/graph.h"
 
@@ -26,6 +27,8 @@ inline constexpr PassInfo kGatherPass = {.name = "gather", .needs_before = {"pre
 
 struct UpdateOptions {
   OptimizerKind optimizer = OptimizerKind::AdamW;
+  MuonScale muon_scale = MuonScale::MatchAdamW;
+  RowSections sections;  // of parameters that are several matrices
   PrecisionPolicy precision;
   std::vector<std::string> slots;  // all parameters of the model, whoever holds them, in order
   std::vector<std::string>

@@ -95,6 +95,11 @@ Key make_hyper_key() {
   return key;
 }
 
+Key only_for(OptimizerKind optimizer, Key key) {
+  key.optimizers = 1u << static_cast<unsigned>(optimizer);
+  return key;
+}
+
 template <size_t... kIndices>
 std::vector<Key> make_hyper_keys(std::index_sequence<kIndices...>) {
   return {make_hyper_key<kIndices>()...};
@@ -192,6 +197,10 @@ std::vector<Key> make_other_keys() {
       KEY(train.min_lr, fraction(), "where the schedule ends, as a fraction of lr"),
       KEY(train.schedule, any(), "how the learning rate falls after warm-up"),
       KEY(train.warmup, at_least(0), "steps over which the learning rate rises to lr"),
+      only_for(OptimizerKind::Muon,
+               KEY(train.adjust_lr, any(),
+                   "muon: a matrix's rate is lr times 0.2 sqrt(max(rows, cols)), which suits AdamW's lr, or "
+                   "times sqrt(max(1, rows / cols))")),
       KEY(train.weight_decay, not_negative(), "decay of weight matrices"),
       KEY(train.clip, not_negative(), "largest global norm of the gradient; 0 = never clip"),
       KEY(train.seed, not_negative(), "seed of weights and data order"),

@@ -117,6 +117,12 @@ enum class Op : uint8_t {
   UnscaleHyper,
   NextLossScale,
 
+  // what an update does with whole matrices (ops/matrix_update.cpp)
+  MuonDirection,
+  NormalizeMatrix,
+  WeightedSum,
+  PlaceMatrix,
+
   // collectives, and copies between memories (ops/collective.cpp)
   AllGather,
   ReduceScatter,

@@ -28,7 +28,7 @@ Table make_table() {
   for (auto* group :
        {ops::leaf_ops, ops::linear_ops, ops::fp8_ops, ops::norm_ops, ops::image_norm_ops, ops::attention_ops,
         ops::cached_attention_ops, ops::qk_norm_ops, ops::pointwise_ops, ops::shape_ops, ops::image_ops,
-        ops::embedding_ops, ops::loss_ops, ops::optimizer_ops, ops::collective_ops}) {
+        ops::embedding_ops, ops::loss_ops, ops::optimizer_ops, ops::matrix_update_ops, ops::collective_ops}) {
     for (OpInfo& info : group()) {
       for (OutputInfo& output : *info.outputs) {
         output.shared_input = place_of(info, output.shares);

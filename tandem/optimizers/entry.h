@@ -26,8 +26,11 @@ struct HyperParam {
   std::string_view doc;
 };
 
-// What of a parameter the rule must see at once, so that ranks may cut parameters no finer than this.
-enum class Granularity { Element, Row, Matrix };
+// What of a parameter a step must see at once. Element: ranks cut parameters where they like, and the op of
+// the optimizer goes from gradient and states to weights. Matrix: another op makes directions of gradients
+// and states, element by element too; the update brings those of a matrix together on one rank, works on
+// them there, and the optimizer's op takes what came out in the gradient's place (compile/matrix_update.h).
+enum class Granularity { Element, Matrix };
 
 // Which parameters `train.weight_decay` is for.
 enum class Decays { Matrices, Nothing };  // matrices: two or more dims, not norms and biases
@@ -39,7 +42,12 @@ struct OptimizerEntry {
   double lr = 1e-3;  // where a config does not give it
   Granularity granularity = Granularity::Element;
   Decays decays = Decays::Matrices;
+  // If there is one: the optimizer is for the matrices of blocks only, and the one of this name trains
+  // embeddings, norms, biases and the head. Its hyper-parameters are the first of this one's.
+  std::string_view beside = "";
 
+  // How many states its op has beside weight and gradient.
+  constexpr size_t rule_states() const { return granularity == Granularity::Element ? states.size() : 0; }
   constexpr bool decays_rank(int64_t rank) const { return decays == Decays::Matrices && rank > 1; }
 };
 

@@ -31,5 +31,18 @@ constexpr bool states_are_told_apart() {
 }
 static_assert(states_are_told_apart());
 
+// The op of the optimizer beside another reads the same input `hyper`.
+constexpr bool slots_fit_the_one_beside() {
+  for (const OptimizerEntry& entry : kOptimizers) {
+    if (entry.beside.empty()) continue;
+    const OptimizerEntry& other = optimizer_entry(optimizer_named(entry.beside));
+    for (size_t i = 0; i < other.hyper.size(); ++i) {
+      if (i >= entry.hyper.size() || entry.hyper[i].key != other.hyper[i].key) return false;
+    }
+  }
+  return true;
+}
+static_assert(slots_fit_the_one_beside());
+
 }  // namespace
 }  // namespace tandem

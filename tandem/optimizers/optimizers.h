@@ -7,10 +7,11 @@
 
 #include "tandem/optimizers/adamw.h"
 #include "tandem/optimizers/lion.h"
+#include "tandem/optimizers/muon.h"
 #include "tandem/optimizers/sgd.h"
 
 // Calls what(type, name) for each: the type is the header's, the name is in configs, graphs and kernels.
-#define TANDEM_OPTIMIZERS(what) what(AdamW, adamw) what(Sgd, sgd) what(Lion, lion)
+#define TANDEM_OPTIMIZERS(what) what(AdamW, adamw) what(Sgd, sgd) what(Lion, lion) what(Muon, muon)
 
 namespace tandem {
 
@@ -25,6 +26,18 @@ inline constexpr size_t kNumOptimizers = std::size(kOptimizers);
 
 constexpr const OptimizerEntry& optimizer_entry(OptimizerKind kind) {
   return kOptimizers[static_cast<size_t>(kind)];
+}
+
+constexpr OptimizerKind optimizer_named(std::string_view name) {
+  size_t i = 0;
+  while (kOptimizers[i].name != name) ++i;
+  return static_cast<OptimizerKind>(i);
+}
+
+// The rule of a parameter: a matrix of a block, or another.
+constexpr OptimizerKind rule_for(OptimizerKind chosen, bool block_matrix) {
+  const OptimizerEntry& entry = optimizer_entry(chosen);
+  return block_matrix || entry.beside.empty() ? chosen : optimizer_named(entry.beside);
 }
 
 // Length of the update's input `hyper`.

@@ -18,6 +18,7 @@ TEST(Optimizers, TakeNoMoreSlotsThanTheyRead) {
   EXPECT_EQ(num_hyper_slots(OptimizerKind::AdamW), 8);
   EXPECT_EQ(num_hyper_slots(OptimizerKind::Sgd), 6);
   EXPECT_EQ(num_hyper_slots(OptimizerKind::Lion), 7);
+  EXPECT_EQ(num_hyper_slots(OptimizerKind::Muon), 9);
 }
 
 TEST(Optimizers, DecayMatricesOnly) {
@@ -36,6 +37,25 @@ TEST(OptimizerStep, ClipsUnscalesAndSkips) {
   EXPECT_EQ(optimizer_step<Lion>(hyper, small).keep, 0.875f);
   EXPECT_FALSE(optimizer_step<Lion>(hyper, large).skip);
   EXPECT_TRUE(optimizer_step<Lion>(hyper, bad).skip);
+}
+
+TEST(Optimizers, LeaveWhatIsNoMatrixOfABlockToTheOneBeside) {
+  EXPECT_EQ(rule_for(OptimizerKind::Muon, true), OptimizerKind::Muon);
+  EXPECT_EQ(rule_for(OptimizerKind::Muon, false), OptimizerKind::AdamW);
+  EXPECT_EQ(rule_for(OptimizerKind::Lion, false), OptimizerKind::Lion);
+}
+
+TEST(Muon, ScalesStepsByTheShape) {
+  EXPECT_EQ(Muon::scale(MuonScale::Original, 64, 16), 2);
+  EXPECT_EQ(Muon::scale(MuonScale::Original, 16, 64), 1);
+  EXPECT_DOUBLE_EQ(Muon::scale(MuonScale::MatchAdamW, 16, 64), 1.6);
+}
+
+TEST(Muon, LooksAheadAsNesterov) {
+  const double own[] = {0, 0, 0, 0.75};
+  double m = 4;
+  EXPECT_EQ(Muon::direction(own, -4, m), 0.5);  // 0.75 * 2 - 1
+  EXPECT_EQ(m, 2);
 }
 
 TEST(Lion, MovesEveryWeightByTheLearningRateOrNotAtAll) {

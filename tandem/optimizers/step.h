@@ -34,12 +34,20 @@ TANDEM_HOST_DEVICE inline double power_by_squaring(double base, int64_t exponent
 // Of a rule (adamw.h): what all have, and what it makes of its own hyper-parameters.
 template <typename Rule>
 struct OptimizerStep {
-  float grad_factor;  // unscaling and clipping in one
+  float grad_factor;  // of the gradient: unscaling and clipping in one
   float lr, decay;
   float keep;  // 1 - lr decay
   typename Rule::Scalars own;
   bool skip;  // the gradients are not finite: leave weights and states alone
 };
+
+// What the optimizer's op multiplies its gradients by. Where it takes directions in their place, those have
+// been made of such products.
+template <typename Rule>
+TANDEM_HOST_DEVICE inline float op_grad_factor(const OptimizerStep<Rule>& step) {
+  constexpr bool kTakesGradients = Rule::kEntry.granularity == Granularity::Element;
+  return kTakesGradients ? step.grad_factor : 1.0f;
+}
 
 // From the op's inputs: hyper, whose slots entry.h lists, and norm f64[2].
 template <typename Rule>

@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-size_t num_states(Op op) { return optimizer_entry(optimizer_of(op).value()).states.size(); }
+size_t num_states(Op op) { return optimizer_entry(optimizer_of(op).value()).rule_states(); }
 
 // Where a group has its master, behind weight, gradient and states.
 int64_t first_master(Op op) { return 2 + static_cast<int64_t>(num_states(op)); }

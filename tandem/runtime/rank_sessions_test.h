@@ -110,7 +110,9 @@ inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const Ke
               session->run_pass();
             }
           }
-          const float hyper[] = {1e-2f, 0.1f, static_cast<float>(step), 1.0f, 0.5f, 0.9f, 0.95f, 1e-8f};
+          std::vector<float> hyper = {1e-2f, 0.1f, static_cast<float>(step), 1.0f, 0.5f};
+          for (float own : {0.9f, 0.95f, 1e-8f, 0.95f}) hyper.push_back(own);
+          hyper.resize(static_cast<size_t>(num_hyper_slots(options.optimizer)));
           session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
           session->run_update();
         }

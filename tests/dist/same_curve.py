@@ -145,6 +145,21 @@ class DataAxis(CurveTest):
         self.assert_close_runs(alone, self.train(tensor, "tensor"), LION_LOSS_BOUND)
 
 
+    def test_muon_on_every_axis_and_offloaded(self):
+        options = {"optimizer": "muon"}
+        reference = self.train(training(GPT2, "bf16", 4, mesh("ddp", data=2), **options), "ddp")
+        for number, (strategy, memory) in enumerate([(ZERO1, {}), (ZERO2, OPTIMIZER), (FSDP, EVERYTHING)]):
+            with self.subTest(**strategy):
+                content = training(GPT2, "bf16", 4, mesh(data=2, **strategy), memory, **options)
+                self.assert_equal_runs(reference, self.train(content, f"run-{number}"))
+        alone = self.train(training(GPT2, "fp32", 2, **options), "alone")
+        pipeline = training(GPT2, "fp32", 2, mesh(pipeline=2), **options)
+        self.assert_equal_runs(alone, self.train(pipeline, "pipeline"))
+        for number, parallel in enumerate((mesh(tensor=2), mesh("fsdp", data=2, tensor=2))):
+            with self.subTest(parallel=parallel):
+                self.assert_close_runs(alone, self.train(training(GPT2, "fp32", 2, parallel, **options), f"mix-{number}"))
+
+
 class PipelineAxis(CurveTest):
     """Each schedule gives the bits of one rank that accumulates the same micro-batches."""
 

@@ -39,6 +39,7 @@ class GoldenRun {
       : model_(model_config(golden["model"])),
         batch_(golden["model"]["batch"].get<int64_t>()),
         lr_(golden.value("lr", 1e-3f)),
+        optimizer_(optimizer_named(golden.value("optimizer", "adamw"))),
         backend_(backend),
         pool_(2),
         session_(compile(golden["precision"] == "bf16" ? Precision::Bf16 : Precision::Fp32), backend, pool_) {
@@ -58,7 +59,8 @@ class GoldenRun {
     session_.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
     session_.run_pass();
     const double nll = *reinterpret_cast<const double*>(session_.read(pass, "stats").data());
-    const float hyper[] = {lr_, 0.1f, static_cast<float>(step + 1), 1.0f, 1.0f, 0.9f, 0.95f, 1e-8f};
+    std::vector<float> hyper = {lr_, 0.1f, static_cast<float>(step + 1), 1.0f, 1.0f, 0.9f, 0.95f, 1e-8f};
+    if (optimizer_ == OptimizerKind::Muon) hyper.push_back(0.95f);
     session_.write(session_.step().update, "hyper", std::as_bytes(std::span(hyper)));
     session_.run_update();
     const auto* norm = reinterpret_cast<const double*>(session_.read(session_.step().update, "norm").data());
@@ -94,6 +96,7 @@ class GoldenRun {
   CompiledStep compile(Precision precision) {
     CompileOptions options;
     options.precision = precision_policy(precision);
+    options.optimizer = optimizer_;
     options.fuse = backend_.fuse;
     options.overwrite_gradients = backend_.overwrites_gradients;
     options.choose = choose_from(backend_, pool_.num_threads());
@@ -154,6 +157,7 @@ class GoldenRun {
   ModelConfig model_;
   int64_t batch_;
   float lr_;
+  OptimizerKind optimizer_;
   const Backend& backend_;
   ThreadPool pool_;
   Session session_;
@@ -165,6 +169,7 @@ void compare(const std::string& name, double tolerance, const Backend& backend =
   ASSERT_TRUE(file) << name;
   const nlohmann::json golden = nlohmann::json::parse(file);
   GoldenRun run(golden, backend);
+  tolerance = golden.value("tolerance", tolerance);
   const auto steps = static_cast<int>(golden["losses"].size());
   ASSERT_GE(steps, 20) << name;
   for (int step = 0; step < steps; ++step) {

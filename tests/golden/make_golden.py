@@ -239,20 +239,45 @@ def batch_of(model, step):
     return torch.from_numpy(x), torch.from_numpy(y)
 
 
-def train(model, precision, steps, lr):
-    decay = [p for p in model.params.values() if p.dim() > 1]
-    plain = [p for p in model.params.values() if p.dim() <= 1]
-    opt = torch.optim.AdamW([dict(params=decay, weight_decay=0.1), dict(params=plain, weight_decay=0.0)],
-                            lr=lr, betas=(0.9, 0.95), eps=1e-8)
+def unpacked(model):
+    """Packed parameters in the parts that are matrices of their own, each a leaf: {name: parts}."""
+    c, parts = model.config, {}
+    for name, weight in model.params.items():
+        if name.endswith("qkv.weight"):
+            head = c["width"] // c["heads"]
+            sizes = [c["heads"] * head, c["kv_heads"] * head, c["kv_heads"] * head]
+        elif name.endswith("gate_up.weight"):
+            sizes = [c["ffn"]] * 2
+        else:
+            continue
+        parts[name] = [part.clone().requires_grad_() for part in weight.detach().split(sizes)]
+    return parts
+
+
+def train(model, precision, steps, lr, optimizer):
+    packed = unpacked(model) if optimizer == "muon" else {}
+    leaves = [(name, leaf) for name, p in model.params.items() for leaf in packed.get(name, [p])]
+    is_muons = lambda name, p: optimizer == "muon" and name.startswith("blocks.") and p.dim() > 1
+    matrices = [p for name, p in leaves if is_muons(name, p)]
+    decay = [p for name, p in leaves if not is_muons(name, p) and p.dim() > 1]
+    plain = [p for name, p in leaves if p.dim() <= 1]
+    opts = [torch.optim.AdamW([dict(params=decay, weight_decay=0.1), dict(params=plain, weight_decay=0.0)],
+                              lr=lr, betas=(0.9, 0.95), eps=1e-8)]
+    if matrices:
+        opts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"))
     losses, norms = [], []
     for step in range(steps):
         x, y = (t.to(model.device) for t in batch_of(model, step % 2))  # two batches in turn, so that the loss falls
-        opt.zero_grad(set_to_none=True)
+        for opt in opts:
+            opt.zero_grad(set_to_none=True)
+        for name, parts in packed.items():
+            model.params[name] = torch.cat(parts)
         with torch.autocast(model.device, dtype=torch.bfloat16, enabled=precision == "bf16"):
             loss = model.loss(x, y)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(list(model.params.values()), 1.0)
-        opt.step()
+        norm = torch.nn.utils.clip_grad_norm_([p for _, p in leaves], 1.0)
+        for opt in opts:
+            opt.step()
         losses.append(loss.item())
         norms.append(norm.item())
     return losses, norms
@@ -268,6 +293,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--models", default=",".join(MAKERS))
+    parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -275,9 +301,11 @@ def main():
     for name in args.models.split(","):
         for precision in ("fp32", "bf16"):
             model = MAKERS[name]()
-            losses, norms = train(model, precision, args.steps, args.lr)
+            losses, norms = train(model, precision, args.steps, args.lr, args.optimizer)
             record = dict(torch=torch.__version__, precision=precision, lr=args.lr, model=model.config, losses=losses,
                           grad_norms=norms)
+            if args.optimizer == "muon":  # whose products torch makes in bf16, whatever the model's are made in
+                record.update(optimizer="muon", tolerance=1e-2)
             with open(f"{args.out}/{name}_{precision}.json", "w") as f:
                 json.dump(record, f, indent=1)
                 f.write("\n")

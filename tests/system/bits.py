@@ -30,6 +30,8 @@ CASES = {
     "mlp-bf16": config(MLP, precision="bf16"),
     "gpt2-lion": config(GPT2, precision="bf16", train={"optimizer": "lion", "lr": 0.001}),
     "resnet-lion": config(RESNET, precision="fp16", train={"optimizer": "lion"}),
+    "gpt2-muon": config(GPT2, precision="bf16", train={"optimizer": "muon"}),
+    "resnet-muon": config(RESNET, train={"optimizer": "muon"}),
 }
 
 

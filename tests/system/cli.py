@@ -55,7 +55,7 @@ class Commands(TandemTest):
                 self.assertRegex(rows["train.batch"], r"^train\.batch\s+6\s+\S*config\.yaml:\d+")
                 self.assertRegex(rows["train.seed"], r"^train\.seed\s+1\s+default")
                 shown |= rows.keys()
-        for optimizer in ("sgd", "lion"):
+        for optimizer in ("sgd", "lion", "muon"):
             out = self.tandem("explain", self.write_config(config(GPT2)), "--set", f"train.optimizer={optimizer}").out
             shown |= {line.split()[0] for line in out.splitlines()}
         self.assertEqual(sorted(documented), sorted(shown))  # a family and an optimizer show what they have

@@ -92,7 +92,7 @@ class Documentation(TandemTest):
 
     def test_keys_exist(self):
         keys = {line.split()[0] for model in (GPT2, LLAMA, RESNET, MLP)
-                for optimizer in ("adamw", "sgd", "lion")
+                for optimizer in ("adamw", "sgd", "lion", "muon")
                 for line in self.tandem("explain", self.write_config(config(model, train={"optimizer": optimizer}))).out.splitlines()}
         sections = {key.split(".")[0] for key in keys if "." in key}
         found = 0

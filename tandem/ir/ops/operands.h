@@ -27,6 +27,7 @@ class Operands {
 
   int64_t attr(std::string_view name) const { return attrs_.integer(name); }
   int64_t attr_or(std::string_view name, int64_t fallback) const { return attrs_.integer_or(name, fallback); }
+  const std::string& attr_text(std::string_view name) const { return attrs_.text(name); }
   bool is_set(std::string_view name) const { return attrs_.integer_or(name, 0) != 0; }
   bool has(std::string_view name) const { return attrs_.has(name); }
   DType dtype_attr() const { return parse_dtype(attrs_.text("dtype")); }

@@ -39,10 +39,12 @@ OpInfo update_op(Op op, std::string_view name, std::string_view meaning, StatedL
 }
 
 // A step of the optimizer's rule on each group of w, g, its states and, where there are masters, a master.
+// Where the rule works on matrices, directions stand in the place of g, and no states.
 OpInfo optimizer(OptimizerKind kind) {
   const OptimizerEntry& entry = optimizer_entry(kind);
   std::vector<InputInfo> inputs = {"hyper", "norm", each("w"), each("g")};
-  for (const StateTensor& state : entry.states) inputs.push_back(each(InputInfo(state.name)));
+  for (const StateTensor& state : entry.states.first(entry.rule_states()))
+    inputs.push_back(each(InputInfo(state.name)));
   inputs.push_back(when("masters", each("master")));
   std::vector<OutputInfo> outputs;
   for (size_t i = 2; i < inputs.size(); ++i) outputs.push_back(in_place(inputs[i].name));

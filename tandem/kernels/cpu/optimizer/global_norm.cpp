@@ -52,6 +52,11 @@ namespace tandem {
 HWY_EXPORT(sum_squares);
 
 namespace cpu {
+
+double sum_of_squares(DType dtype, const void* src, int64_t elems) {
+  return HWY_DYNAMIC_DISPATCH(sum_squares)(dtype, src, elems);
+}
+
 namespace {
 
 bool supports_square_sums(const CallSignature& call) {
@@ -79,7 +84,7 @@ void run_square_sums(const KernelArgs& args, Stream& stream) {
     const auto [tensor, begin, elems] = chunks[task];
     const TensorArg& g = pieces[tensor];
     const std::byte* src = g.as<const std::byte>() + begin * dtype_bytes(g.type.dtype);
-    partials[task] = HWY_DYNAMIC_DISPATCH(sum_squares)(g.type.dtype, src, elems);
+    partials[task] = sum_of_squares(g.type.dtype, src, elems);
   });
   const double inv_scale = args.in[0].as<float>()[kHyperInvScale];
   auto* sums = args.out[0].as<double>();

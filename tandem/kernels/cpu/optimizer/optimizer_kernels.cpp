@@ -45,6 +45,7 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, bool skip,
 void add_optimizer_kernels(KernelRegistry& registry) {
   add_global_norm_kernels(registry);
   add_update_kernels(registry);
+  add_matrix_update_kernels(registry);
 }
 
 }  // namespace tandem::cpu

@@ -9,8 +9,11 @@
 
 namespace tandem::cpu {
 
-void add_global_norm_kernels(KernelRegistry& registry);  // SquareSums, GlobalNorm
-void add_update_kernels(KernelRegistry& registry);       // one for each optimizer
+void add_global_norm_kernels(KernelRegistry& registry);    // SquareSums, GlobalNorm
+void add_update_kernels(KernelRegistry& registry);         // one for each optimizer
+void add_matrix_update_kernels(KernelRegistry& registry);  // what an update does with whole matrices
+
+double sum_of_squares(DType dtype, const void* src, int64_t elems);
 
 inline constexpr size_t kMaxStates = 2;
 

@@ -17,7 +17,7 @@ struct OptimizerSetting {
   bool masters;
 
   const OptimizerEntry& entry() const { return optimizer_entry(*optimizer_of(op)); }
-  size_t num_states() const { return entry().states.size(); }
+  size_t num_states() const { return entry().rule_states(); }
   bool halves() const { return masters && weight == DType::BF16; }
   size_t group_size() const { return 2 + num_states() + (masters ? 1 : 0); }
   std::string name() const {

@@ -26,7 +26,7 @@ KernelRun update(const OptimizerSetting& setting, bool finite = true, bool keep 
   uint64_t seed = 1;
   for (int64_t n : kSizes) {
     run.random_in(setting.weight, {n}, seed).random_in(setting.gradient, {n}, seed + 1);
-    run.random_in(DType::F32, {n}, seed + 2, 0.1);
+    if (setting.num_states() > 0) run.random_in(DType::F32, {n}, seed + 2, 0.1);
     for (size_t i = 1; i < setting.num_states(); ++i)
       run.in(DType::F32, {n}, std::vector<double>(static_cast<size_t>(n), 0.25));
     if (setting.halves()) run.random_in(DType::I16, {n}, seed, 4000);
@@ -102,6 +102,10 @@ float updated_weight(const OptimizerStep<Lion>& step, bool decayed, float w, flo
   return w * (decayed ? step.keep : 1) - (c > 0 ? step.lr : c < 0 ? -step.lr : 0);
 }
 
+float updated_weight(const OptimizerStep<Muon>& step, bool decayed, float w, float o, float*) {
+  return w * (decayed ? step.keep : 1) - step.lr * o;
+}
+
 // Values of all magnitudes, subnormal ones too.
 HostTensor spread_tensor(DType dtype, int64_t elems, uint64_t stream) {
   HostTensor tensor = random_tensor(dtype, {elems}, stream);
@@ -117,8 +121,8 @@ HostTensor spread_tensor(DType dtype, int64_t elems, uint64_t stream) {
 // One parameter's tensors: w, g, states..., [master].
 std::vector<HostTensor> spread_parameter(const OptimizerSetting& setting, int64_t elems) {
   std::vector<HostTensor> tensors = {spread_tensor(setting.weight, elems, 1),
-                                     spread_tensor(setting.gradient, elems, 2),
-                                     spread_tensor(DType::F32, elems, 3)};
+                                     spread_tensor(setting.gradient, elems, 2)};
+  if (setting.num_states() > 0) tensors.push_back(spread_tensor(DType::F32, elems, 3));
   for (size_t s = 1; s < setting.num_states(); ++s) {
     tensors.push_back(spread_tensor(DType::F32, elems, 3 + s));
     for (int64_t i = 0; i < elems; ++i) ref::set(tensors.back().arg(), i, std::abs(tensors.back().at(i)));
@@ -141,7 +145,7 @@ std::vector<HostTensor> spelled_out(const OptimizerSetting& setting, const Optim
     for (size_t s = 0; s < setting.num_states(); ++s) states.push_back(tensors[2 + s].arg().as<float>()[i]);
     const float old = setting.halves() ? join_float({w.as<BFloat16>()[i].bits, master.as<int16_t>()[i]})
                                        : static_cast<float>(ref::get(weight, i));
-    const float grad = static_cast<float>(ref::get(g, i)) * step.grad_factor;
+    const float grad = static_cast<float>(ref::get(g, i)) * op_grad_factor(step);
     const float updated = updated_weight(step, decayed, old, grad, states.data());
     for (size_t s = 0; s < setting.num_states(); ++s) tensors[2 + s].arg().as<float>()[i] = states[s];
     if (setting.halves()) {

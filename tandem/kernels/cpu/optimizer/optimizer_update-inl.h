@@ -84,14 +84,16 @@ HWY_INLINE void store_trained(FloatTag d, FloatVec v, const cpu::UpdateChunk& ch
 template <size_t kStates>
 HWY_INLINE FloatVec apply_rule(const cpu::UpdateChunk& chunk, FloatVec w, FloatVec g, size_t i, auto part,
                                const auto& rule) {
-  static_assert(kStates >= 1 && kStates <= cpu::kMaxStates);
+  static_assert(kStates <= cpu::kMaxStates);
   const FloatTag d;
-  auto first = load_float(d, chunk.states[0] + i, part);
+  if constexpr (kStates == 0) return rule(w, g);
   if constexpr (kStates == 1) {
-    const auto updated = rule(w, g, first);
-    store_float(d, first, chunk.states[0] + i, part);
+    auto state = load_float(d, chunk.states[0] + i, part);
+    const auto updated = rule(w, g, state);
+    store_float(d, state, chunk.states[0] + i, part);
     return updated;
-  } else {
+  } else if constexpr (kStates == 2) {
+    auto first = load_float(d, chunk.states[0] + i, part);
     auto second = load_float(d, chunk.states[1] + i, part);
     const auto updated = rule(w, g, first, second);
     store_float(d, first, chunk.states[0] + i, part);

@@ -84,6 +84,21 @@ class Rule<Lion> {
   FloatVec beta1_, rest1_, beta2_, rest2_, lr_, keep_;
 };
 
+// What its other ops have made of gradient and momentum comes in the gradient's place.
+template <>
+class Rule<Muon> {
+ public:
+  Rule(const OptimizerStep<Muon>& step, bool decayed)
+      : lr_(hn::Set(FloatTag(), step.lr)), keep_(hn::Set(FloatTag(), decayed ? step.keep : 1.0f)) {}
+
+  HWY_INLINE FloatVec operator()(FloatVec w, FloatVec o) const {
+    return hn::Sub(hn::Mul(w, keep_), hn::Mul(lr_, o));
+  }
+
+ private:
+  FloatVec lr_, keep_;
+};
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tandem
 HWY_AFTER_NAMESPACE();

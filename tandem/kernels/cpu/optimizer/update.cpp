@@ -14,9 +14,9 @@ namespace tandem {
 namespace HWY_NAMESPACE {
 namespace {
 
-#define TANDEM_UPDATE(type, name)                                                                       \
-  void update_##name(const cpu::UpdateChunk& chunk, const OptimizerStep<type>& step) {                  \
-    update_chunk<type::kEntry.states.size()>(chunk, step.grad_factor, Rule<type>(step, chunk.decayed)); \
+#define TANDEM_UPDATE(type, name)                                                                           \
+  void update_##name(const cpu::UpdateChunk& chunk, const OptimizerStep<type>& step) {                      \
+    update_chunk<type::kEntry.rule_states()>(chunk, op_grad_factor(step), Rule<type>(step, chunk.decayed)); \
   }
 TANDEM_OPTIMIZERS(TANDEM_UPDATE)
 #undef TANDEM_UPDATE

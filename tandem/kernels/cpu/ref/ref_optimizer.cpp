@@ -1,8 +1,10 @@
 // Reference optimizers. The weight updated is the master where there is one; the stored weight is then its
 // rounding, and beside a bf16 weight only the rest of the master is stored.
+#include <algorithm>
 #include <utility>
 
 #include "tandem/base/split_float.h"
+#include "tandem/ir/placed_boxes.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 #include "tandem/runtime/optimizer_args.h"
 
@@ -62,7 +64,7 @@ void set_weight(const ParamGroup& group, int64_t i, double value) {
 template <typename Rule, size_t... kStates>
 double updated(const ExactStep& step, const ParamGroup& group, int64_t i, double g,
                std::index_sequence<kStates...>) {
-  double states[] = {get(group.states[kStates], i)...};
+  [[maybe_unused]] double states[sizeof...(kStates) + 1] = {get(group.states[kStates], i)...};
   const double w = Rule::update(step, get_weight(group, i), g, states[kStates]...);
   (set(group.states[kStates], i, states[kStates]), ...);
   return w;
@@ -76,7 +78,8 @@ void run_update(const KernelArgs& args, Stream&) {
   std::vector<double> own;
   for (int64_t i = kHyperOwn; i < hyper.elems(); ++i) own.push_back(get(hyper, i));
   ExactStep step{get(hyper, kHyperLr), 0, get(hyper, kHyperStep), own.data()};
-  const double factor = gradient_factor(args);
+  const bool takes_gradients = Rule::kEntry.granularity == Granularity::Element;
+  const double factor = takes_gradients ? gradient_factor(args) : 1;
   const bool skip = get(args.in[1], 1) == 0;  // the gradients are not finite
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
   for (const ParamGroup& group : read_param_groups(kOp, args)) {
@@ -85,10 +88,56 @@ void run_update(const KernelArgs& args, Stream&) {
       const double g = get(*group.g, i) * factor;
       if (!skip)
         set_weight(group, i,
-                   updated<Rule>(step, group, i, g, std::make_index_sequence<Rule::kEntry.states.size()>()));
+                   updated<Rule>(step, group, i, g, std::make_index_sequence<Rule::kEntry.rule_states()>()));
       if (!keep_gradients) set(*group.g, i, 0);
     }
   }
+}
+
+void run_muon_direction(const KernelArgs& args, Stream&) {
+  const TensorArg &hyper = args.in[0], &g = args.in[2], &m = args.in[3];
+  std::vector<double> own;
+  for (int64_t i = kHyperOwn; i < hyper.elems(); ++i) own.push_back(get(hyper, i));
+  const double factor = gradient_factor(args);
+  const bool skip = get(args.in[1], 1) == 0;
+  for (int64_t i = 0; i < g.elems(); ++i) {
+    double mean = get(m, i);
+    set(args.out[0], i, skip ? 0 : Muon::direction(own.data(), get(g, i) * factor, mean));
+    if (!skip) set(m, i, mean);
+    if (args.attrs.integer_or("keep", 0) == 0) set(g, i, 0);
+  }
+}
+
+// Calls visit(element of the matrix, element of the flat buffer).
+template <typename Visit>
+void for_placed(const KernelArgs& args, int64_t cols, Visit&& visit) {
+  for (const auto& [offset, box] : parse_placed(args.attrs.text("parts"))) {
+    int64_t at = offset;
+    for (int64_t row = box.row_begin; row < box.row_end; ++row) {
+      for (int64_t col = box.col_begin; col < box.col_end; ++col) visit(row * cols + col, at++);
+    }
+  }
+}
+
+int64_t columns_of(const TensorArg& matrix) { return whole_box(matrix.type.shape).col_end; }
+
+void run_normalize_matrix(const KernelArgs& args, Stream&) {
+  const TensorArg &x = args.in[0], &y = args.out[0];
+  double sum = 0;
+  for_placed(args, columns_of(y), [&](int64_t, int64_t flat) { sum += get(x, flat) * get(x, flat); });
+  const double norm = std::max(std::sqrt(sum), args.attrs.real("eps"));
+  for_placed(args, columns_of(y), [&](int64_t i, int64_t flat) { set(y, i, get(x, flat) / norm); });
+}
+
+void run_place_matrix(const KernelArgs& args, Stream&) {
+  const TensorArg& x = args.in[1];
+  for_placed(args, columns_of(x), [&](int64_t i, int64_t flat) { set(args.out[0], flat, get(x, i)); });
+}
+
+void run_weighted_sum(const KernelArgs& args, Stream&) {
+  const double p = args.attrs.real("p"), q = args.attrs.real("q");
+  for (int64_t i = 0; i < args.out[0].elems(); ++i)
+    set(args.out[0], i, p * get(args.in[0], i) + q * get(args.in[1], i));
 }
 
 }  // namespace
@@ -99,6 +148,10 @@ void add_optimizer(KernelRegistry& registry) {
 #define TANDEM_ADD(type, name) add(registry, Op::type, run_update<Op::type, type>);
   TANDEM_OPTIMIZERS(TANDEM_ADD)
 #undef TANDEM_ADD
+  add(registry, Op::MuonDirection, run_muon_direction);
+  add(registry, Op::NormalizeMatrix, run_normalize_matrix);
+  add(registry, Op::PlaceMatrix, run_place_matrix);
+  add(registry, Op::WeightedSum, run_weighted_sum);
 }
 
 }  // namespace tandem::cpu::ref

@@ -23,7 +23,7 @@ __global__ void optimizer_step_kernel(const float* hyper, const double* norm, Op
 
 constexpr size_t kMaxStates = 2;
 template <typename Rule>
-using States = std::make_index_sequence<std::extent_v<decltype(Rule::kStates)>>;
+using States = std::make_index_sequence<Rule::kEntry.rule_states()>;
 
 // A parameter's tensors. The master is null where w itself is updated; beside a bf16 w it is its low half
 // (tandem/base/split_float.h).
@@ -109,19 +109,21 @@ __device__ __forceinline__ void update_groups(const UpdateItem& item, int64_t at
   static_assert(sizeof...(kStates) <= kMaxStates);
   auto* w = groups_of<kSize>(static_cast<W*>(item.w) + at);
   auto* g = groups_of<kSize>(static_cast<G*>(item.g) + at);
-  Group<float, kSize>* const states[] = {groups_of<kSize>(item.states[kStates] + at)...};
+  constexpr size_t kRoom = sizeof...(kStates) + 1;  // an array has at least one element
+  [[maybe_unused]] Group<float, kSize>* const states[kRoom] = {
+      groups_of<kSize>(item.states[kStates] + at)...};
+  const float factor = op_grad_factor(step);
   auto* master = groups_of<kSize>(static_cast<Master<W>*>(item.master) + at);
   const bool has_master = item.master != nullptr;
 #pragma unroll 1  // stores keep the next turn's loads from moving up: unrolling would only cost registers
   for (int i = threadIdx.x; i < num_groups; i += kChunkThreads) {
-    Group<float, kSize> state[] = {read_once(states[kStates] + i)...};
+    [[maybe_unused]] Group<float, kSize> state[kRoom] = {read_once(states[kStates] + i)...};
     Group<G, kSize> grad = read_once(g + i);
     Group<float, kSize> numbers = read_numbers(w + i, master + i, has_master);
 #pragma unroll
     for (int e = 0; e < kSize; ++e) {
-      numbers.value[e] =
-          updated_weight(step, numbers.value[e], __fmul_rn(to_float(grad.value[e]), step.grad_factor),
-                         state[kStates].value[e]...);
+      numbers.value[e] = updated_weight(step, numbers.value[e], __fmul_rn(to_float(grad.value[e]), factor),
+                                        state[kStates].value[e]...);
       grad.value[e] = from_float<G>(0);
     }
     (write_once(states[kStates] + i, state[kStates]), ...);
@@ -227,6 +229,7 @@ void add_optimizer_kernels(KernelRegistry& registry) {
   add_square_sums_kernels(registry);
   add_update_kernels(registry);
   add_loss_scaler_kernels(registry);
+  add_matrix_update_kernels(registry);
 }
 
 }  // namespace tandem::cuda

@@ -5,8 +5,9 @@
 
 namespace tandem::cuda {
 
-void add_square_sums_kernels(KernelRegistry& registry);  // SquareSums, GlobalNorm
-void add_update_kernels(KernelRegistry& registry);       // AdamW, Sgd
-void add_loss_scaler_kernels(KernelRegistry& registry);  // ScaleLoss, UnscaleHyper, NextLossScale
+void add_square_sums_kernels(KernelRegistry& registry);    // SquareSums, GlobalNorm
+void add_update_kernels(KernelRegistry& registry);         // one for each optimizer
+void add_loss_scaler_kernels(KernelRegistry& registry);    // ScaleLoss, UnscaleHyper, NextLossScale
+void add_matrix_update_kernels(KernelRegistry& registry);  // what an update does with whole matrices
 
 }  // namespace tandem::cuda

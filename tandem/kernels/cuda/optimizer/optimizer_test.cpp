@@ -27,8 +27,8 @@ HostTensor norm(bool finite) { return tensor_of(DType::F64, {2.5, finite ? 1.0 :
 // The tensors of one parameter: w, g, states..., [master].
 std::vector<HostTensor> parameter(const OptimizerSetting& setting, int64_t elems, uint64_t seed) {
   std::vector<HostTensor> tensors = {random_tensor(setting.weight, {elems}, seed),
-                                     random_tensor(setting.gradient, {elems}, seed + 1),
-                                     random_tensor(DType::F32, {elems}, seed + 2, 0.1)};
+                                     random_tensor(setting.gradient, {elems}, seed + 1)};
+  if (setting.num_states() > 0) tensors.push_back(random_tensor(DType::F32, {elems}, seed + 2, 0.1));
   for (size_t s = 1; s < setting.num_states(); ++s) {
     tensors.push_back(random_tensor(DType::F32, {elems}, seed + 2 + s, 0.25));
     for (int64_t i = 0; i < elems; ++i)

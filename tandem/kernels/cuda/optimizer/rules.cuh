@@ -30,4 +30,9 @@ __device__ __forceinline__ float updated_weight(const OptimizerStep<Lion>& step,
   return __fsub_rn(__fmul_rn(w, step.keep), move);
 }
 
+// What its other ops have made of gradient and momentum comes in the gradient's place.
+__device__ __forceinline__ float updated_weight(const OptimizerStep<Muon>& step, float w, float o) {
+  return __fsub_rn(__fmul_rn(w, step.keep), __fmul_rn(step.lr, o));
+}
+
 }  // namespace tandem::cuda

@@ -1,0 +1,117 @@
+#include "tandem/compile/update_builder.h"
+
+#include "tandem/compile/passes/fp8.h"
+#include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/loss_stats.h"
+#include "tandem/ir/infer.h"
+
+namespace tandem {
+
+UpdateBuilder::UpdateBuilder(const UpdateOptions& options) : options_(options) {
+  hyper_ = input("hyper", {DType::F32, Shape({num_hyper_slots(options.optimizer)})});
+  stats_ = input("stats", {DType::F64, Shape({kNumStats})});
+  if (options.sums_stats) {
+    const Value sum = graph_.add(loss_stats_state(Phase::Update));
+    stats_ = emit(Op::AddStats, {stats_, sum});
+    clear(sum);
+  }
+  if (options.precision.scales_loss()) {
+    scaler_ = graph_.add(loss_scaler_state(Phase::Update));
+    hyper_ = emit(Op::UnscaleHyper, {hyper_, scaler_});
+  }
+  for (size_t i = 0; i < options.slots.size(); ++i) slots_[options.slots[i]] = static_cast<int64_t>(i);
+}
+
+Value UpdateBuilder::emit(Op op, std::vector<Value> inputs, Attrs attrs, int32_t block) {
+  return append(graph_, op, std::move(inputs), std::move(attrs), block, Phase::Update);
+}
+
+Value UpdateBuilder::state(const std::string& name, TensorType type, std::string_view category,
+                           std::string init) {
+  const Attrs attrs{{"category", std::string(category)}, {"init", std::move(init)}};
+  return graph_.add({Op::State, {}, attrs, {std::move(type)}, kNoBlock, Phase::Update, name});
+}
+
+void UpdateBuilder::count(const std::string& param, Value gradient) {
+  counted_.push_back(gradient);
+  counted_slots_ += fmt::format("{}{}", counted_slots_.empty() ? "" : ",", slots_.at(param));
+}
+
+void UpdateBuilder::finish_norm(int world) {
+  std::vector<Value> inputs = {hyper_, stats_};
+  inputs.insert(inputs.end(), counted_.begin(), counted_.end());
+  const auto num_slots = static_cast<int64_t>(options_.slots.size());
+  Value sums = emit(Op::SquareSums, inputs, {{"slots", counted_slots_}, {"num_slots", num_slots}});
+  if (world > 1) sums = emit(Op::AllReduce, {sums}, {{"axis", "world"}, {"size", int64_t{world}}});
+  norm_ = emit(Op::GlobalNorm, {sums}, {{"num_slots", num_slots}});
+  graph_.add_output("norm", norm_);
+  graph_.add_output("sums", sums);
+}
+
+std::vector<Value> UpdateBuilder::scalars(bool on_host) {
+  std::vector<Value> values = {hyper_, norm_};
+  for (size_t i = 0; on_host && i < values.size(); ++i) {
+    if (!scalars_on_host_[i].valid()) scalars_on_host_[i] = emit(Op::Copy, {values[i]}, {{"to", "host"}});
+    values[i] = scalars_on_host_[i];
+  }
+  return values;
+}
+
+Value UpdateBuilder::optimize(OptimizerKind rule, const std::vector<Group>& groups, int32_t block,
+                              bool on_host) {
+  std::vector<Value> inputs = scalars(on_host);
+  std::string decay;
+  for (const Group& group : groups) {
+    inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
+    decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
+  }
+  Attrs attrs{{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}};
+  // Directions are gone after this, and need not be zeroed.
+  const bool directions = optimizer_entry(rule).granularity == Granularity::Matrix;
+  if (options_.keep_gradients || directions) attrs.set("keep", int64_t{1});
+  return emit(optimizer_op(rule), inputs, std::move(attrs), block);
+}
+
+Value UpdateBuilder::direction(Value gradient, Value momentum, int32_t block, bool on_host) {
+  std::vector<Value> inputs = scalars(on_host);
+  inputs.insert(inputs.end(), {gradient, momentum});
+  Attrs attrs{{"dtype", std::string(dtype_name(options_.precision.storage))}};
+  if (options_.keep_gradients) attrs.set("keep", int64_t{1});
+  if (on_host) attrs.set("to", "host");
+  return emit(Op::MuonDirection, inputs, std::move(attrs), block);
+}
+
+void UpdateBuilder::update_ranges(int world) {
+  for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
+    if (options_.fp8_slots == 0) break;
+    const Value range = graph_.add(fp8_state(name, options_.fp8_slots, Phase::Update));
+    const Value need = graph_.add(fp8_need(name, options_.fp8_slots, Phase::Update));
+    std::vector<Value> inputs = {range, need};
+    if (world > 1)
+      inputs.push_back(emit(Op::AllGather, {need}, {{"axis", "world"}, {"size", int64_t{world}}}));
+    emit(Op::Fp8Ranges, inputs);
+  }
+}
+
+void UpdateBuilder::finish_scaler() {
+  if (!scaler_.valid()) return;
+  const int64_t window = options_.precision.loss_scale_window;
+  const Value next = emit(Op::NextLossScale, {scaler_, norm_}, {{"window", window}});
+  graph_.add_output(std::string(kLossScaler), next);
+}
+
+void UpdateBuilder::clear(Value value, int32_t block) {
+  const TensorType type = graph_.type(value);
+  emit(Op::Zeros, {value},
+       {{"dtype", std::string(dtype_name(type.dtype))}, {"shape", shape_attr(type.shape)}}, block);
+}
+
+size_t UpdateBuilder::group_size(OptimizerKind rule) const {
+  return 2 + optimizer_entry(rule).rule_states() + (options_.precision.masters() ? 1 : 0);
+}
+
+Value UpdateBuilder::input(const std::string& name, TensorType type) {
+  return graph_.add({Op::Input, {}, {}, {std::move(type)}, kNoBlock, Phase::Update, name});
+}
+
+}  // namespace tandem
