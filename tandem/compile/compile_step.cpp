@@ -13,6 +13,7 @@
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
+#include "tandem/optimizers/packed_state.h"
 
 namespace tandem {
 namespace {
@@ -39,6 +40,18 @@ std::map<std::string_view, Persistent*> by_name(std::vector<Persistent>& persist
   return found;
 }
 
+// A state that is not kept in fp32, and where its scales are: they are saved with it, as numbers.
+void set_packed(const std::map<std::string_view, Persistent*>& items, const StateTensor& state,
+                const Unit& unit, StateType type) {
+  const auto codes = items.find(fmt::format("{}:{}", state.name, unit.name));
+  if (type == StateType::Fp32 || codes == items.end()) return;
+  codes->second->packed = {.square = state.square, .scales = {}};
+  if (type != StateType::Int8) return;
+  Persistent* const scales = items.at(fmt::format("{}:{}", scale_name(state.name), unit.name));
+  codes->second->packed->scales = scales->slice;
+  scales->saved = false;
+}
+
 // Which tensors lie in the buffers of units, and which of them this rank answers for.
 void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptions& options) {
   const MeshPosition& at = options.parallel.at;
@@ -61,8 +74,10 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
     set("weights", sharding.weights ? own : whole, "", true);
     set("master", optimizer, "", true);
     const OptimizerKind rule = rule_for(options.optimizer, holds_block_matrices(unit));
-    for (const StateTensor& state : optimizer_entry(rule).states)
+    for (const StateTensor& state : optimizer_entry(rule).states) {
       set(state.name, optimizer, fmt::format("{}:", state.name), false);
+      set_packed(items, state, unit, options.state_type);
+    }
   }
 }
 

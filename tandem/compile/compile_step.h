@@ -42,6 +42,7 @@ struct CompileOptions {
   PrecisionPolicy precision;
   OptimizerKind optimizer = OptimizerKind::AdamW;
   bool separate_documents = false;  // that share a sequence (passes/documents.h)
+  StateType state_type = StateType::Fp32;
   MuonScale muon_scale = MuonScale::MatchAdamW;
   Recompute recompute;
   FuseOptions fuse;

@@ -23,6 +23,7 @@
 #include "tandem/compile/pipeline_order.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/ir/verify.h"
+#include "tandem/optimizers/packed_state.h"
 
 namespace tandem {
 namespace {
@@ -136,6 +137,7 @@ bool sums_stats(const ParallelOptions& parallel) {
 Graph update_of(const Graphs& training, const CompileOptions& options, const StepDraft& draft) {
   UpdateOptions update;
   update.optimizer = options.optimizer;
+  update.state_type = options.state_type;
   update.muon_scale = options.muon_scale;
   update.sections = draft.sections;
   update.precision = options.precision;
@@ -285,7 +287,8 @@ UnitLayout layout_units(const Graph& forward, const Graphs& model, const Compile
   const UnitKinds kinds{.each_apart = options.parallel.stays_here(),
                         .matrices_apart = precision.fp8 || precision.block_gradients != DType::F32 ||
                                           !optimizer_entry(options.optimizer).beside.empty(),
-                        .matrix_gradients = precision.block_gradients};
+                        .matrix_gradients = precision.block_gradients,
+                        .alignment = options.state_type == StateType::Int8 ? kStateBlock : kUnitAlignment};
   if (at.tensor == 0) return UnitLayout(model, at, nullptr, kinds);
   CompileOptions first = options;
   first.parallel.at.tensor = 0;

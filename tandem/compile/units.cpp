@@ -113,7 +113,7 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, co
           .params.push_back(unit_param(node));
     }
   }
-  const int64_t alignment = kinds.each_apart ? 1 : kUnitAlignment;
+  const int64_t alignment = kinds.each_apart ? 1 : kinds.alignment;
   for (size_t u = 0; u < units_.size(); ++u) {
     Unit& unit = units_[u];
     std::stable_partition(unit.params.begin(), unit.params.end(),

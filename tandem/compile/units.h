@@ -54,6 +54,7 @@ struct UnitKinds {
   bool each_apart = false;              // every parameter is a unit, without padding
   bool matrices_apart = false;          // those of a block form a unit of their own
   DType matrix_gradients = DType::F32;  // of those
+  int64_t alignment = kUnitAlignment;   // of parameters and of ranks' parts, unless each is apart
 };
 
 class UnitLayout {

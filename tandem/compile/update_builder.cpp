@@ -1,5 +1,7 @@
 #include "tandem/compile/update_builder.h"
 
+#include <fmt/format.h>
+
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/passes/loss_stats.h"
@@ -60,12 +62,15 @@ std::vector<Value> UpdateBuilder::scalars(bool on_host) {
 Value UpdateBuilder::optimize(OptimizerKind rule, const std::vector<Group>& groups, int32_t block,
                               bool on_host) {
   std::vector<Value> inputs = scalars(on_host);
-  std::string decay;
+  std::string decay, keys;
   for (const Group& group : groups) {
+    keys += fmt::format("{}{},{}", keys.empty() ? "" : ";", slots_.at(group.param), group.begin);
     inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
     decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
   }
   Attrs attrs{{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}};
+  if (options_.state_type != StateType::Fp32) attrs.set("keys", keys);
+  if (options_.state_type == StateType::Int8) attrs.set("scaled", int64_t{1});
   // Directions are gone after this, and need not be zeroed.
   const bool directions = optimizer_entry(rule).granularity == Granularity::Matrix;
   if (options_.keep_gradients || directions) attrs.set("keep", int64_t{1});
@@ -107,7 +112,8 @@ void UpdateBuilder::clear(Value value, int32_t block) {
 }
 
 size_t UpdateBuilder::group_size(OptimizerKind rule) const {
-  return 2 + optimizer_entry(rule).rule_states() + (options_.precision.masters() ? 1 : 0);
+  const size_t tensors = options_.state_type == StateType::Int8 ? 2 : 1;  // a state, and its scales
+  return 2 + tensors * optimizer_entry(rule).rule_states() + (options_.precision.masters() ? 1 : 0);
 }
 
 Value UpdateBuilder::input(const std::string& name, TensorType type) {

@@ -24,8 +24,10 @@ class UpdateBuilder {
   void finish_norm(int world);
 
   struct Group {
-    std::vector<Value> tensors;  // w, g, states... [, master]
+    std::vector<Value> tensors;  // w, g, states... [, their scales...] [, master]
     bool decay;
+    std::string param;  // of which this is a part, from element `begin` on
+    int64_t begin;
   };
   // Returns the node; output i is tensor i of the groups in order. `on_host`: they are in the host's memory.
   Value optimize(OptimizerKind rule, const std::vector<Group>& groups, int32_t block, bool on_host = false);

@@ -9,6 +9,7 @@
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/update_builder.h"
 #include "tandem/ir/infer.h"
+#include "tandem/optimizers/packed_state.h"
 
 namespace tandem {
 namespace {
@@ -265,20 +266,43 @@ class UnitUpdate {
   bool on_host() const { return data_.offload_optimizer || data_.offload_weights; }
 
   Value kept(std::string_view kind, std::string_view category, DType dtype, std::string_view init,
-             const Unit& unit, const UnitGradients& g) {
-    return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({g.range.elems()})},
+             const Unit& unit, int64_t elems) {
+    return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({elems})},
                           on_host() ? "host" : category, std::string(init));
   }
   std::vector<Value> kept_states(const Unit& unit, const UnitGradients& g) {
-    const DType dtype = options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
     std::vector<Value> states;
     for (const StateTensor& state : optimizer_entry(rule_of(unit)).states)
-      states.push_back(kept(state.name, "optimizer", dtype, state.init, unit, g));
+      states.push_back(kept(state.name, "optimizer", state_dtype(), state.init, unit, g.range.elems()));
     return states;
   }
 
+  DType state_dtype() const {
+    switch (options_.state_type) {
+      case StateType::Fp32: return options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
+      case StateType::Bf16: return DType::BF16;
+      case StateType::Int8: return DType::U8;
+    }
+    return DType::F32;
+  }
+  // Of states in 8 bits, one for each block of them.
+  std::vector<Value> kept_scales(const Unit& unit, const UnitGradients& g) {
+    std::vector<Value> scales;
+    if (options_.state_type != StateType::Int8) return scales;
+    for (const StateTensor& state : optimizer_entry(rule_of(unit)).states)
+      scales.push_back(kept(scale_name(state.name), "optimizer", DType::F32, "zeros", unit,
+                            num_state_blocks(g.range.elems())));
+    return scales;
+  }
+  // Those of a piece, which begins with a block.
+  Value scales_view(Value scales, const Range& held, const Range& wanted, int32_t block) {
+    const int64_t begin = wanted.begin - held.begin;
+    TANDEM_CHECK(begin % kStateBlock == 0, "a block of states is cut at {}", begin);
+    return view(graph_, scales, begin / kStateBlock, Shape({num_state_blocks(wanted.elems())}), block,
+                Phase::Update);
+  }
   Value masters(const Unit& unit, const UnitGradients& g) {
-    return kept("master", "master", master_dtype(options_.precision.storage), "zeros", unit, g);
+    return kept("master", "master", master_dtype(options_.precision.storage), "zeros", unit, g.range.elems());
   }
   bool decays(const UnitParam& param, const Unit& unit) const {
     return optimizer_entry(rule_of(unit)).decays_rank(param.logical.rank());
@@ -291,11 +315,15 @@ class UnitUpdate {
     if (!by_matrix(unit)) {
       for (Value state : kept_states(unit, g)) tensors.push_back(state);
     }
-    if (options_.precision.masters()) tensors.push_back(masters(unit, g));
+    const std::vector<Value> scales = by_matrix(unit) ? std::vector<Value>() : kept_scales(unit, g);
+    const Value master = options_.precision.masters() ? masters(unit, g) : Value{};
     std::vector<UpdateBuilder::Group> groups;
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
-      UpdateBuilder::Group group{{}, decays(*piece.param, unit)};
+      UpdateBuilder::Group group{
+          {}, decays(*piece.param, unit), piece.param->name, piece.range.begin - piece.param->begin};
       for (Value flat : tensors) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
+      for (Value flat : scales) group.tensors.push_back(scales_view(flat, g.range, piece.range, unit.block));
+      if (master.valid()) group.tensors.push_back(part_view(master, g.range, piece.range, unit.block));
       groups.push_back(std::move(group));
     }
     return groups;
@@ -382,7 +410,9 @@ class UnitUpdate {
         const Value flat = builder_.emit(Op::Reshape, {here(done)},
                                          {{"shape", shape_attr(Shape({matrix.elems()}))}}, unit.block);
         UpdateBuilder::Group group{{part_view(w, g.range, range, unit.block), flat},
-                                   decays(*matrix.param, unit)};
+                                   decays(*matrix.param, unit),
+                                   matrix.param->name,
+                                   range.begin - matrix.param->begin};
         if (master.valid()) group.tensors.push_back(part_view(master, g.range, range, unit.block));
         groups.push_back(std::move(group));
       }

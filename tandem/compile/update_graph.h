@@ -27,6 +27,7 @@ inline constexpr PassInfo kGatherPass = {.name = "gather", .needs_before = {"pre
 
 struct UpdateOptions {
   OptimizerKind optimizer = OptimizerKind::AdamW;
+  StateType state_type = StateType::Fp32;
   MuonScale muon_scale = MuonScale::MatchAdamW;
   RowSections sections;  // of parameters that are several matrices
   PrecisionPolicy precision;

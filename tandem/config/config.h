@@ -107,7 +107,8 @@ struct TrainConfig {
   double lr = 1e-3;     // derived: what the optimizer's entry says
   double min_lr = 0.1;  // where the schedule ends, as a fraction of lr
   ScheduleKind schedule = ScheduleKind::Cosine;
-  int64_t warmup = 30;                          // steps
+  int64_t warmup = 30;  // steps
+  StateType optimizer_state = StateType::Fp32;
   MuonScale adjust_lr = MuonScale::MatchAdamW;  // muon: how a matrix's rate goes with its shape
   HyperValues hyper = default_hyper_values();   // train.beta1 and the like, in the order of kHyperKeys
   double weight_decay = 0.1;

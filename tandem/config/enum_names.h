@@ -18,6 +18,7 @@ inline constexpr std::string_view kDocumentsNames[] = {"joined", "separate"};
 #define TANDEM_NAME(type, name) #name,
 inline constexpr std::string_view kOptimizerNames[] = {TANDEM_OPTIMIZERS(TANDEM_NAME)};
 #undef TANDEM_NAME
+inline constexpr std::string_view kStateTypeNames[] = {"fp32", "bf16", "int8"};
 inline constexpr std::string_view kMuonScaleNames[] = {"match_rms_adamw", "original"};
 inline constexpr std::string_view kScheduleNames[] = {"cosine", "linear", "constant"};
 inline constexpr std::string_view kStrategyNames[] = {"single", "dp", "ddp", "zero1", "zero2", "fsdp"};
@@ -41,6 +42,7 @@ constexpr Names names_of(NormPlace) { return kNormPlaceNames; }
 constexpr Names names_of(ModelInit) { return kModelInitNames; }
 constexpr Names names_of(Documents) { return kDocumentsNames; }
 constexpr Names names_of(OptimizerKind) { return kOptimizerNames; }
+constexpr Names names_of(StateType) { return kStateTypeNames; }
 constexpr Names names_of(MuonScale) { return kMuonScaleNames; }
 constexpr Names names_of(ScheduleKind) { return kScheduleNames; }
 constexpr Names names_of(Strategy) { return kStrategyNames; }

@@ -100,6 +100,14 @@ Key only_for(OptimizerKind optimizer, Key key) {
   return key;
 }
 
+// Of optimizers that go from states to weights element by element.
+Key by_element(Key key) {
+  key.optimizers = 0;
+  for (size_t i = 0; i < kNumOptimizers; ++i)
+    key.optimizers |= kOptimizers[i].granularity == Granularity::Element ? 1u << i : 0;
+  return key;
+}
+
 template <size_t... kIndices>
 std::vector<Key> make_hyper_keys(std::index_sequence<kIndices...>) {
   return {make_hyper_key<kIndices>()...};
@@ -197,6 +205,8 @@ std::vector<Key> make_other_keys() {
       KEY(train.min_lr, fraction(), "where the schedule ends, as a fraction of lr"),
       KEY(train.schedule, any(), "how the learning rate falls after warm-up"),
       KEY(train.warmup, at_least(0), "steps over which the learning rate rises to lr"),
+      by_element(KEY(train.optimizer_state, any(),
+                     "type in which the optimizer's states are kept; int8 has a scale for each 256 of them")),
       only_for(OptimizerKind::Muon,
                KEY(train.adjust_lr, any(),
                    "muon: a matrix's rate is lr times 0.2 sqrt(max(rows, cols)), which suits AdamW's lr, or "

@@ -52,12 +52,12 @@ OptimizerKind set_optimizer(std::string key, std::string_view name, Draft& draft
     draft.lost(std::move(key), std::string(name),
                fmt::format("adamw stands in for it; train.optimizer is one of {}",
                            fmt::join(kOptimizerNames, ", ")));
-  } else if (name.find("8bit") != std::string_view::npos) {
-    draft.lost(std::move(key), std::string(name), "its states are kept in fp32; memory.offload makes room");
   }
   const OptimizerKind optimizer = found.value_or(OptimizerKind::AdamW);
   draft.set("train.optimizer", std::string(name_of(optimizer)));
   // Of two files that give one, such as Trainer's and DeepSpeed's, the second counts.
+  draft.erase("train.optimizer_state");
+  if (name.find("8bit") != std::string_view::npos) draft.set("train.optimizer_state", "int8");
   for (const HyperParam& param : kHyperKeys) {
     if (own_hyper(optimizer, param.key) < 0) draft.erase(param.key);
   }

@@ -27,6 +27,15 @@ TEST(Optimizer, AnotherIsToldAndAdamwStandsIn) {
   EXPECT_EQ(FindingKind::Lost, draft.findings()[0].kind);
 }
 
+TEST(Optimizer, KeepsStatesIn8BitsWhereItsNameSaysSo) {
+  Draft draft;
+  EXPECT_EQ(OptimizerKind::Lion, set_optimizer("optim", "paged_lion_8bit", draft));
+  EXPECT_EQ("int8", *draft.get("train.optimizer_state"));
+  EXPECT_TRUE(draft.findings().empty());
+  set_optimizer("optimizer.type", "AdamW", draft);
+  EXPECT_FALSE(draft.has("train.optimizer_state"));
+}
+
 TEST(Optimizer, TakesOnlyNumbersItHas) {
   Draft draft;
   set_hyper(OptimizerKind::Sgd, "train.beta1", 0.9, draft);

@@ -8,12 +8,17 @@
 
 namespace tandem {
 
-// A tensor of the parameter's shape that lives from step to step, f32 (f64 beside f64 weights). It is called
-// "<name>:<parameter>" in graphs and checkpoints.
+// A tensor of the parameter's shape that lives from step to step, f32 (f64 beside f64 weights), or as
+// StateType says. It is called "<name>:<parameter>" in graphs and checkpoints.
 struct StateTensor {
   std::string_view name;
   std::string_view init = "zeros";
+  bool square = false;  // a mean of squares: never negative, and kept in 8 bits by its root
 };
+
+// In which numbers states are kept between steps; a step reads and makes them in f32
+// (optimizers/packed_state.h).
+enum class StateType : uint8_t { Fp32, Bf16, Int8 };
 
 // Which numbers a hyper-parameter takes.
 enum class HyperRange { BelowOne, Positive, NotNegative };

@@ -4,6 +4,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/split_float.h"
+#include "tandem/ir/infer.h"
 #include "tandem/runtime/storage.h"
 
 namespace tandem {
@@ -11,18 +12,39 @@ namespace {
 
 size_t num_states(Op op) { return optimizer_entry(optimizer_of(op).value()).rule_states(); }
 
-// Where a group has its master, behind weight, gradient and states.
-int64_t first_master(Op op) { return 2 + static_cast<int64_t>(num_states(op)); }
+bool is_scaled(const Attrs& attrs) { return attrs.integer_or("scaled", 0) != 0; }
+
+// Where a group has its master, behind weight, gradient, states and their scales.
+int64_t first_master(Op op, const Attrs& attrs) {
+  return 2 + static_cast<int64_t>(num_states(op)) * (is_scaled(attrs) ? 2 : 1);
+}
+
+// Of the random numbers that round states, by the parameter and where in it a group begins.
+std::vector<uint64_t> read_keys(const Attrs& attrs) {
+  std::vector<uint64_t> keys;
+  const std::vector<int64_t> numbers = parse_numbers(attrs.text_or("keys", ""));
+  for (size_t i = 0; i + 1 < numbers.size(); i += 2)
+    keys.push_back((static_cast<uint64_t>(numbers[i]) << 40) + static_cast<uint64_t>(numbers[i + 1]));
+  return keys;
+}
+
+// Of states without scales: f32 or bf16.
+DType state_dtype(const CallSignature& call, size_t first) {
+  const bool narrow = num_states(call.op) > 0 && call.in[first].dtype == DType::BF16;
+  return narrow ? DType::BF16 : DType::F32;
+}
 
 }  // namespace
 
 int64_t param_group_size(Op op, const Attrs& attrs) {
-  return first_master(op) + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
+  return first_master(op, attrs) + (attrs.integer_or("masters", 0) != 0 ? 1 : 0);
 }
 
 std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
   const auto size = static_cast<size_t>(param_group_size(op, args.attrs));
-  const auto master = static_cast<size_t>(first_master(op));
+  const auto master = static_cast<size_t>(first_master(op, args.attrs));
+  const size_t states = num_states(op), scales = is_scaled(args.attrs) ? states : 0;
+  const std::vector<uint64_t> keys = read_keys(args.attrs);
   const std::string& flags = args.attrs.text("decay");  // "1,0,1"
   std::vector<ParamGroup> groups;
   const size_t num_groups = args.out.size() / size;
@@ -32,9 +54,11 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
     const TensorArg* tensors = &args.out[at];
     groups.push_back({.w = tensors,
                       .g = tensors + 1,
-                      .states = {tensors + 2, num_states(op)},
+                      .states = {tensors + 2, states},
                       .master = size > master ? tensors + master : nullptr,
-                      .decayed = flags[2 * groups.size()] == '1'});
+                      .decayed = flags[2 * groups.size()] == '1',
+                      .scales = {tensors + 2 + states, scales},
+                      .key = keys.empty() ? 0 : keys.at(groups.size())});
   }
   return groups;
 }
@@ -60,9 +84,12 @@ bool supports_update(const CallSignature& call) {
   for (size_t at = 2; at < call.in.size(); at += size) {
     const DType w = call.in[at].dtype, g = call.in[at + 1].dtype;
     if (!is_storage(w) || (g != DType::F32 && g != w)) return false;
-    const size_t master = at + static_cast<size_t>(first_master(call.op));
+    const size_t master = at + static_cast<size_t>(first_master(call.op, *call.attrs));
+    const size_t scales = at + 2 + num_states(call.op);
+    const DType state = is_scaled(*call.attrs) ? DType::U8 : state_dtype(call, at + 2);
     for (size_t i = at + 2; i < at + size; ++i) {
-      if (call.in[i].dtype != (i == master ? master_dtype(w) : DType::F32)) return false;
+      const DType wanted = i == master ? master_dtype(w) : i < scales ? state : DType::F32;
+      if (call.in[i].dtype != wanted) return false;
     }
   }
   return true;

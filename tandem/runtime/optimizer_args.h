@@ -16,6 +16,8 @@ struct ParamGroup {
   std::span<const TensorArg> states;
   const TensorArg* master;  // null where w itself is updated; beside a bf16 w its low half
   bool decayed;
+  std::span<const TensorArg> scales;  // of states in 8 bits
+  uint64_t key = 0;                   // of the random numbers that round the first element's states
 };
 std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
 

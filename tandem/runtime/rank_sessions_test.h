@@ -12,6 +12,7 @@
 #include "tandem/base/split_float.h"
 #include "tandem/comm/connect.h"
 #include "tandem/models/tiny_gpt2_test.h"
+#include "tandem/optimizers/packed_state.h"
 #include "tandem/runtime/session.h"
 
 namespace tandem {
@@ -36,7 +37,12 @@ using Weights = std::map<std::string, std::vector<float>>;
 inline std::vector<float> floats_of(const Session& session, const Persistent& item) {
   std::vector<float> values(static_cast<size_t>(item.slice.type.shape.elems()));
   const std::span<std::byte> dst = std::as_writable_bytes(std::span(values));
-  if (item.slice.type.dtype == DType::I16) {
+  if (item.packed) {
+    const bool scaled = item.slice.type.dtype == DType::U8;
+    const std::span<std::byte> scales = scaled ? session.buffer(item.packed->scales) : std::span<std::byte>();
+    unpack_states(item.slice.type.dtype, item.packed->square, session.buffer(item).data(),
+                  reinterpret_cast<const float*>(scales.data()), values);
+  } else if (item.slice.type.dtype == DType::I16) {
     join_floats(session.buffer(*item.weights), session.buffer(item), dst);
   } else {
     std::ranges::copy(session.buffer(item), dst.begin());
@@ -47,7 +53,10 @@ inline std::vector<float> floats_of(const Session& session, const Persistent& it
 inline void collect(const Session& session, Weights& weights) {
   for (const Persistent& item : session.step().persistents) {
     const Arena arena = item.slice.arena;
-    if (is_half(item.slice.type.dtype) || arena == Arena::Gradients || arena == Arena::Activations) continue;
+    if (item.name.find("_scale:") != std::string::npos) continue;  // part of what they scale
+    if ((is_half(item.slice.type.dtype) && !item.packed) || arena == Arena::Gradients ||
+        arena == Arena::Activations)
+      continue;
     const std::vector<float> values = floats_of(session, item);
     for (const Piece& piece : item.pieces) {
       if (!piece.owned) continue;

@@ -39,6 +39,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
   if (config.parallel.partial == PartialSums::Stored) options.precision.partial = options.precision.storage;
   if (config.memory.gradients == ReduceType::Bf16) options.precision.block_gradients = DType::BF16;
   options.optimizer = config.train.optimizer;
+  options.state_type = config.train.optimizer_state;
   options.muon_scale = config.train.adjust_lr;
   options.recompute = config.memory.recompute;
   if (backend.memory_bytes) options.device_memory = backend.memory_bytes();

@@ -73,6 +73,7 @@ constexpr KeyRule kRules[] = {
     {"train.min_lr", Freely},
     {"train.schedule", Freely},
     {"train.warmup", Freely},
+    {"train.optimizer_state", Freely},
     {"train.adjust_lr", Freely},
     {"train.weight_decay", Freely},
     {"train.clip", Freely},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/metrics/long_work.h"
+#include "tandem/optimizers/packed_state.h"
 #include "tandem/runtime/initialize.h"
 
 namespace tandem {
@@ -22,7 +24,7 @@ bool in_halves(const Persistent& buffer) { return buffer.slice.type.dtype == DTy
 
 // What checkpoints have of a buffer.
 DType saved_dtype(const Persistent& buffer) {
-  return in_halves(buffer) ? DType::F32 : buffer.slice.type.dtype;
+  return in_halves(buffer) || buffer.packed ? DType::F32 : buffer.slice.type.dtype;
 }
 
 size_t piece_bytes(const Persistent& buffer, const Piece& piece) {
@@ -39,8 +41,36 @@ std::span<std::byte> piece_of(const Slice& slice, const Piece& piece, std::span<
                        static_cast<size_t>(piece.box.elems() * dtype_bytes(slice.type.dtype)));
 }
 
+// Whether the bytes that are saved are there as they are.
 bool reaches(const Session& session, const Persistent& buffer) {
+  if (buffer.packed) return false;
   return session.reaches(buffer.slice) && (!in_halves(buffer) || session.reaches(*buffer.weights));
+}
+
+// The numbers of a piece of an optimizer's state that is kept in fewer bits.
+void unpack_piece(const Session& session, const Persistent& buffer, const Piece& piece,
+                  std::span<std::byte> to) {
+  const int64_t first = piece.offset / kStateBlock * kStateBlock, end = piece.offset + piece.box.elems();
+  const auto bytes_of = [&](const Slice& slice, int64_t begin, int64_t elems) {
+    const int64_t width = dtype_bytes(slice.type.dtype);
+    std::vector<std::byte> bytes(static_cast<size_t>(elems * width));
+    if (session.reaches(slice)) {
+      std::memcpy(bytes.data(), session.buffer(slice).data() + begin * width, bytes.size());
+    } else if (!bytes.empty()) {
+      session.read_buffer(slice, begin * width, bytes);
+    }
+    return bytes;
+  };
+  const Slice& scales = buffer.packed->scales;
+  const bool scaled = buffer.slice.type.dtype == DType::U8;
+  const std::vector<std::byte> codes = bytes_of(buffer.slice, first, end - first);
+  const std::vector<std::byte> factors =
+      scaled ? bytes_of(scales, first / kStateBlock, num_state_blocks(end - first))
+             : std::vector<std::byte>();
+  std::vector<float> values(static_cast<size_t>(end - first));
+  unpack_states(buffer.slice.type.dtype, buffer.packed->square, codes.data(),
+                reinterpret_cast<const float*>(factors.data()), values);
+  std::memcpy(to.data(), values.data() + (piece.offset - first), to.size());
 }
 
 // Where a checkpoint's tensors are read to: the session's live buffers, or memory from which `store` sends
@@ -54,6 +84,10 @@ class LoadTargets {
     session.wait();
     for (const Persistent& buffer : session.step().persistents) {
       if (!buffer.saved || buffer.pieces.empty() || !wanted(buffer.pieces.front().tensor)) continue;
+      if (buffer.packed) {
+        add_packed(buffer);
+        continue;
+      }
       const std::span<std::byte> own = memory_of(buffer.slice);
       const std::span<std::byte> high = in_halves(buffer) ? memory_of(*buffer.weights) : own;
       for (const Piece& piece : buffer.pieces) {
@@ -72,6 +106,7 @@ class LoadTargets {
 
   void store() {
     for (const auto& [slice, begin, bytes] : apart_) session_.write_buffer(*slice, begin, bytes);
+    for (const auto& [buffer, values] : packed_) pack(*buffer, values);
   }
 
  private:
@@ -80,6 +115,32 @@ class LoadTargets {
     int64_t begin;
     std::span<const std::byte> bytes;
   };
+  // States are read as numbers, and packed once all of a buffer are there.
+  void add_packed(const Persistent& buffer) {
+    packed_.push_back({&buffer, std::vector<float>(static_cast<size_t>(buffer.slice.type.shape.elems()))});
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(packed_.back().second));
+    for (const Piece& piece : buffer.pieces) {
+      TensorTarget target{piece.tensor, DType::F32, piece.shape, piece.box, {}};
+      target.bytes =
+          bytes.subspan(static_cast<size_t>(piece.offset) * sizeof(float), piece_bytes(buffer, piece));
+      list_.push_back(std::move(target));
+    }
+  }
+  void pack(const Persistent& buffer, const std::vector<float>& values) {
+    std::vector<std::byte> codes(static_cast<size_t>(buffer.slice.type.bytes()));
+    std::vector<float> scales(static_cast<size_t>(num_state_blocks(static_cast<int64_t>(values.size()))));
+    pack_states(buffer.slice.type.dtype, buffer.packed->square, values, 0, 0, codes.data(), scales.data());
+    const auto write = [&](const Slice& slice, std::span<const std::byte> bytes) {
+      if (session_.reaches(slice)) {
+        std::memcpy(session_.buffer(slice).data(), bytes.data(), bytes.size());
+      } else {
+        session_.write_buffer(slice, 0, bytes);
+      }
+    };
+    write(buffer.slice, codes);
+    if (buffer.slice.type.dtype == DType::U8) write(buffer.packed->scales, std::as_bytes(std::span(scales)));
+  }
+
   std::span<std::byte> memory_of(const Slice& slice) {
     if (session_.reaches(slice)) return session_.buffer(slice);
     const auto size = static_cast<size_t>(slice.type.bytes());
@@ -96,6 +157,7 @@ class LoadTargets {
   std::vector<std::unique_ptr<std::byte[]>> memory_;
   std::vector<TensorTarget> list_;
   std::vector<Apart> apart_;  // pieces that the CPU does not reach
+  std::vector<std::pair<const Persistent*, std::vector<float>>> packed_;
 };
 
 std::vector<LogicalTensor> all_tensors(const CompiledStep& step) {
@@ -139,7 +201,10 @@ StateViews state_views(const Session& session, std::span<std::byte> memory) {
       return to;
     };
     TensorView view{piece.tensor, saved_dtype(buffer), piece.shape, piece.box, {}};
-    if (in_halves(buffer)) {  // a copy of both takes the room that they take when they are joined
+    if (buffer.packed) {
+      unpack_piece(session, buffer, piece, copy);
+      view.bytes = copy;
+    } else if (in_halves(buffer)) {  // a copy of both takes the room that they take when they are joined
       view.bytes = bytes_of(*buffer.weights, copy.first(copy.size() / 2));
       view.low = bytes_of(buffer.slice, copy.subspan(copy.size() / 2));
     } else {

@@ -83,6 +83,10 @@ class AnyToAny(RanksTest):
     def test_muons_state_goes_on(self):
         self.check(GPT2, "bf16", ("one", "2-2-2"), ("fsdp-4", "2-2-2"), optimizer="muon")
 
+    def test_states_in_8_bits_go_on_on_every_mesh_that_cuts_no_matrix(self):
+        layouts = ("one", "fsdp-4", "pipeline-2-fsdp-2")
+        self.check(GPT2, "bf16", layouts, layouts, optimizer_state="int8")
+
     def test_a_loss_scale_goes_on_from_where_it_fell_to(self):
         self.check(GPT2, "fp16", ("one", "2-2-2"), ("one", "fsdp-4", "2-2-2"))
         scales = [float(row["loss_scale"]) for row in tandem_run.read_metrics(self.directory / "2-2-2")]

@@ -145,6 +145,15 @@ class DataAxis(CurveTest):
         self.assert_close_runs(alone, self.train(tensor, "tensor"), LION_LOSS_BOUND)
 
 
+    def test_packed_states_and_offloaded(self):
+        for state in ("bf16", "int8"):
+            options = {"optimizer_state": state}
+            reference = self.train(training(GPT2, "bf16", 4, mesh("ddp", data=2), **options), f"{state}-ddp")
+            for number, (strategy, memory) in enumerate([(ZERO1, {}), (FSDP, EVERYTHING)]):
+                with self.subTest(state=state, **strategy):
+                    content = training(GPT2, "bf16", 4, mesh(data=2, **strategy), memory, **options)
+                    self.assert_equal_runs(reference, self.train(content, f"{state}-{number}"))
+
     def test_muon_on_every_axis_and_offloaded(self):
         options = {"optimizer": "muon"}
         reference = self.train(training(GPT2, "bf16", 4, mesh("ddp", data=2), **options), "ddp")

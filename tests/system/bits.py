@@ -31,6 +31,8 @@ CASES = {
     "gpt2-lion": config(GPT2, precision="bf16", train={"optimizer": "lion", "lr": 0.001}),
     "resnet-lion": config(RESNET, precision="fp16", train={"optimizer": "lion"}),
     "gpt2-muon": config(GPT2, precision="bf16", train={"optimizer": "muon"}),
+    "gpt2-int8": config(GPT2, precision="bf16", train={"optimizer_state": "int8"}),
+    "llama-bf16-state": config(LLAMA, train={"optimizer_state": "bf16"}),
     "resnet-muon": config(RESNET, train={"optimizer": "muon"}),
 }
 

@@ -38,6 +38,8 @@ OpInfo update_op(Op op, std::string_view name, std::string_view meaning, StatedL
                  Remake::Never, kNoGradient);
 }
 
+constexpr std::string_view kScaleNames[] = {"scale1", "scale2"};  // of the states, in their order
+
 // A step of the optimizer's rule on each group of w, g, its states and, where there are masters, a master.
 // Where the rule works on matrices, directions stand in the place of g, and no states.
 OpInfo optimizer(OptimizerKind kind) {
@@ -45,13 +47,17 @@ OpInfo optimizer(OptimizerKind kind) {
   std::vector<InputInfo> inputs = {"hyper", "norm", each("w"), each("g")};
   for (const StateTensor& state : entry.states.first(entry.rule_states()))
     inputs.push_back(each(InputInfo(state.name)));
+  for (size_t i = 0; i < entry.rule_states(); ++i)
+    inputs.push_back(when("scaled", each(InputInfo(kScaleNames[i]))));
   inputs.push_back(when("masters", each("master")));
   std::vector<OutputInfo> outputs;
   for (size_t i = 2; i < inputs.size(); ++i) outputs.push_back(in_place(inputs[i].name));
   return update_op(optimizer_op(kind), entry.name, "a step on each group",
                    StatedList<InputInfo>(std::move(inputs)), StatedList<OutputInfo>(std::move(outputs)),
                    {integer("masters"), text("decay"),  // whether each w decays: "1,0,.."
-                    optional(integer("keep"))},
+                    optional(integer("keep")),
+                    optional(integer("scaled")),  // states are in 8 bits, with scales beside them
+                    optional(text("keys"))},      // where states are not f32: of each w, "slot,element;.."
                    updated_types);
 }
 

@@ -1,16 +1,51 @@
 #include "tandem/kernels/cpu/optimizer/optimizer_kernels.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tandem/kernels/cpu/optimizer/optimizer_chunks.h"
 #include "tandem/kernels/cpu/pointwise/pointwise.h"
 #include "tandem/kernels/cpu/register.h"
+#include "tandem/optimizers/packed_state.h"
 
 namespace tandem::cpu {
 namespace {
 
 std::byte* address(const TensorArg& tensor, int64_t elem) {
   return tensor.as<std::byte>() + elem * dtype_bytes(tensor.type.dtype);
+}
+
+bool is_packed(const ParamGroup& group) {
+  return !group.states.empty() && group.states[0].type.dtype != DType::F32;
+}
+
+// Blocks of states are made fp32, updated, and kept in fewer bits again.
+void update_packed(const ParamGroup& group, Op op, int64_t step, int64_t begin, const UpdateChunk& chunk,
+                   const std::function<void(const UpdateChunk&)>& update) {
+  const std::span<const StateTensor> names = optimizer_entry(*optimizer_of(op)).states;
+  float states[kMaxStates][kStateBlock];
+  for (int64_t at = 0; at < chunk.elems; at += kStateBlock) {
+    UpdateChunk block = chunk;
+    block.elems = std::min(kStateBlock, chunk.elems - at);
+    block.w = static_cast<std::byte*>(chunk.w) + at * dtype_bytes(chunk.w_dtype);
+    block.g = static_cast<std::byte*>(chunk.g) + at * dtype_bytes(chunk.g_dtype);
+    if (chunk.master != nullptr) block.master = address(*group.master, begin + at);
+    const auto scale_of = [&](size_t s) {
+      return group.scales.empty() ? nullptr : group.scales[s].as<float>() + (begin + at) / kStateBlock;
+    };
+    for (size_t s = 0; s < group.states.size(); ++s) {
+      unpack_states(group.states[s].type.dtype, names[s].square, address(group.states[s], begin + at),
+                    scale_of(s), std::span(states[s], static_cast<size_t>(block.elems)));
+      block.states[s] = states[s];
+    }
+    update(block);
+    for (size_t s = 0; s < group.states.size(); ++s) {
+      pack_states(group.states[s].type.dtype, names[s].square,
+                  std::span(states[s], static_cast<size_t>(block.elems)),
+                  rounding_key(step, static_cast<int>(s)), group.key + static_cast<uint64_t>(begin + at),
+                  address(group.states[s], begin + at), scale_of(s));
+    }
+  }
 }
 
 }  // namespace
@@ -33,6 +68,10 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, bool skip,
                       .decayed = group.decayed,
                       .keep_gradient = keep_gradients,
                       .elems = elems};
+    if (is_packed(group) && !skip) {
+      const auto step = static_cast<int64_t>(args.in[0].as<float>()[kHyperStep]);
+      return update_packed(group, op, step, begin, chunk, update);
+    }
     for (size_t s = 0; s < group.states.size(); ++s) chunk.states[s] = group.states[s].as<float>() + begin;
     if (!skip) {
       update(chunk);

@@ -6,6 +6,7 @@
 #include "tandem/base/split_float.h"
 #include "tandem/ir/placed_boxes.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
+#include "tandem/optimizers/packed_state.h"
 #include "tandem/runtime/optimizer_args.h"
 
 namespace tandem::cpu::ref {
@@ -70,6 +71,42 @@ double updated(const ExactStep& step, const ParamGroup& group, int64_t i, double
   return w;
 }
 
+// A group whose states are f32: its own, or copies of those that are kept in fewer bits.
+class WideStates {
+ public:
+  WideStates(const ParamGroup& group, const OptimizerEntry& entry)
+      : given_(group), group_(group), entry_(entry) {
+    if (group.states.empty() || is_float32(group.states[0])) return;
+    for (size_t s = 0; s < group.states.size(); ++s) {
+      copies_.emplace_back(static_cast<size_t>(group.w->elems()));
+      unpack_states(group.states[s].type.dtype, entry.states[s].square, group.states[s].data, scales(s),
+                    copies_.back());
+    }
+    for (size_t s = 0; s < copies_.size(); ++s)
+      args_.push_back({copies_[s].data(), {DType::F32, group.states[s].type.shape}});
+    group_.states = args_;
+  }
+  const ParamGroup& group() const { return group_; }
+
+  void pack(int64_t step) {
+    for (size_t s = 0; s < copies_.size(); ++s)
+      pack_states(given_.states[s].type.dtype, entry_.states[s].square, copies_[s],
+                  rounding_key(step, static_cast<int>(s)), given_.key, given_.states[s].data, scales(s));
+  }
+
+ private:
+  static bool is_float32(const TensorArg& state) {
+    return state.type.dtype == DType::F32 || state.type.dtype == DType::F64;
+  }
+  float* scales(size_t s) const { return given_.scales.empty() ? nullptr : given_.scales[s].as<float>(); }
+
+  const ParamGroup given_;
+  ParamGroup group_;
+  const OptimizerEntry& entry_;
+  std::vector<std::vector<float>> copies_;
+  std::vector<TensorArg> args_;
+};
+
 // The optimizer's definition (its header in tandem/optimizers), unless the step is skipped; zeroes the
 // gradients, unless they are to be kept.
 template <Op kOp, typename Rule>
@@ -82,7 +119,9 @@ void run_update(const KernelArgs& args, Stream&) {
   const double factor = takes_gradients ? gradient_factor(args) : 1;
   const bool skip = get(args.in[1], 1) == 0;  // the gradients are not finite
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
-  for (const ParamGroup& group : read_param_groups(kOp, args)) {
+  for (const ParamGroup& given : read_param_groups(kOp, args)) {
+    WideStates wide(given, Rule::kEntry);
+    const ParamGroup& group = wide.group();
     step.decay = group.decayed ? get(hyper, kHyperDecay) : 0;
     for (int64_t i = 0; i < group.w->elems(); ++i) {
       const double g = get(*group.g, i) * factor;
@@ -91,6 +130,7 @@ void run_update(const KernelArgs& args, Stream&) {
                    updated<Rule>(step, group, i, g, std::make_index_sequence<Rule::kEntry.rule_states()>()));
       if (!keep_gradients) set(*group.g, i, 0);
     }
+    if (!skip) wide.pack(static_cast<int64_t>(step.count));
   }
 }
 

@@ -3,6 +3,7 @@
 // works out the step's scalars (tandem/optimizers/step.h) ahead of all others. rules.cuh has the rules.
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cuda/device/cuda_check.h"
@@ -11,6 +12,7 @@
 #include "tandem/kernels/cuda/optimizer/tensor_list.cuh"
 #include "tandem/kernels/cuda/register.h"
 #include "tandem/kernels/cuda/streamed_group.cuh"
+#include "tandem/optimizers/packed_state.h"
 #include "tandem/runtime/optimizer_args.h"
 
 namespace tandem::cuda {
@@ -155,6 +157,109 @@ __global__ void __launch_bounds__(kChunkThreads, 5)
   update_groups<1, W, G>(item, chunk.begin + done, chunk.elems - done, step, keep_gradients, States<Rule>());
 }
 
+// A parameter whose states are kept in fewer bits (tandem/optimizers/packed_state.h), bf16 where it has no
+// scales.
+struct PackedItem {
+  UpdateItem item;
+  void* codes[kMaxStates];
+  float* scales[kMaxStates];
+  uint64_t key;
+  int64_t elems;  // as item.elems, for TensorList
+};
+// A launch has room for fewer of these.
+using PackedList = TensorList<PackedItem, 256>;
+static_assert(sizeof(PackedList) <= 32000);
+
+constexpr int kWarp = 32;
+constexpr int kLaneElems = static_cast<int>(kStateBlock) / kWarp;
+
+// The states of a warp's block, rounded into their codes.
+template <int kState, bool kSquare>
+__device__ __forceinline__ void write_states(const PackedItem& packed, const float (&state)[kLaneElems],
+                                             int64_t begin, int lane, uint64_t key) {
+  auto* narrow = static_cast<uint16_t*>(packed.codes[kState]);
+  auto* codes = static_cast<uint8_t*>(packed.codes[kState]);
+  const bool scaled = packed.scales[kState] != nullptr;
+  float largest = 0;
+#pragma unroll
+  for (int j = 0; j < kLaneElems; ++j) {
+    if (begin + j * kWarp + lane < packed.elems) largest = fmaxf(largest, fabsf(kept_of(state[j], kSquare)));
+  }
+  const float scale = scale_of(warp_max(largest));
+#pragma unroll
+  for (int j = 0; j < kLaneElems; ++j) {
+    const int64_t i = begin + j * kWarp + lane;
+    if (i >= packed.elems) continue;
+    const uint32_t random = rounding_bits(key, packed.key + static_cast<uint64_t>(i));
+    if (scaled) {
+      codes[i] = encode_state(kept_of(state[j], kSquare), scale, kSquare, random);
+    } else {
+      narrow[i] = round_to_bf16(state[j], random);
+    }
+  }
+  if (scaled && lane == 0) packed.scales[kState][begin / kStateBlock] = scale;
+}
+
+template <int kState, bool kSquare>
+__device__ __forceinline__ float read_state(const PackedItem& packed, int64_t i) {
+  if (packed.scales[kState] == nullptr)
+    return from_bf16(static_cast<const uint16_t*>(packed.codes[kState])[i]);
+  return decode_state(static_cast<const uint8_t*>(packed.codes[kState])[i],
+                      packed.scales[kState][i / kStateBlock], kSquare);
+}
+
+// A warp updates a block of states at a time.
+template <typename Rule, typename W, typename G, size_t... kStates>
+__device__ __forceinline__ void update_packed(const PackedItem& packed, const Chunk& chunk,
+                                              const OptimizerStep<Rule>& step, int64_t count,
+                                              bool keep_gradients, std::index_sequence<kStates...>) {
+  const UpdateItem& item = packed.item;
+  const int lane = threadIdx.x % kWarp;
+  const bool has_master = item.master != nullptr;
+  for (int at = threadIdx.x / kWarp * static_cast<int>(kStateBlock); at < chunk.elems;
+       at += kChunkThreads / kWarp * static_cast<int>(kStateBlock)) {
+    const int64_t begin = chunk.begin + at;
+    float states[sizeof...(kStates)][kLaneElems];
+#pragma unroll
+    for (int j = 0; j < kLaneElems; ++j) {
+      const int64_t i = begin + j * kWarp + lane;
+      if (i >= packed.elems) continue;
+      ((states[kStates][j] = read_state<kStates, Rule::kStates[kStates].square>(packed, i)), ...);
+      auto* w = groups_of<1>(static_cast<W*>(item.w) + i);
+      G* g = static_cast<G*>(item.g) + i;
+      auto* master = groups_of<1>(static_cast<Master<W>*>(item.master) + i);
+      Group<float, 1> number = read_numbers(w, master, has_master);
+      number.value[0] = updated_weight(step, number.value[0], __fmul_rn(to_float(*g), step.grad_factor),
+                                       states[kStates][j]...);
+      write_numbers(w, master, has_master, number);
+      if (!keep_gradients) *g = from_float<G>(0);
+    }
+    (write_states<kStates, Rule::kStates[kStates].square>(packed, states[kStates], begin, lane,
+                                                          rounding_key(count, kStates)),
+     ...);
+  }
+}
+
+template <typename Rule, typename W, typename G>
+__global__ void __launch_bounds__(kChunkThreads)
+    packed_update_kernel(const __grid_constant__ PackedList list, const OptimizerStep<Rule>* scalars,
+                         const float* hyper, bool keep_gradients) {
+  const Chunk chunk = chunk_of_block(list);
+  const PackedItem& packed = list.items[chunk.tensor];
+  OptimizerStep<Rule> step = *scalars;
+  if (step.skip) {
+    if (!keep_gradients) zero_groups<1>(static_cast<G*>(packed.item.g) + chunk.begin, chunk.elems);
+    return;
+  }
+  if (!packed.item.decayed) {
+    step.decay = 0;
+    step.keep = 1;
+  }
+  update_packed<Rule, W, G>(packed, chunk, step, static_cast<int64_t>(hyper[kHyperStep]), keep_gradients,
+                            States<Rule>());
+}
+static_assert(kChunkElems % kStateBlock == 0);
+
 template <typename Rule>
 size_t workspace(const CallSignature&, int) {
   return sizeof(OptimizerStep<Rule>);
@@ -180,6 +285,43 @@ UpdateItem update_item(const ParamGroup& group) {
   return item;
 }
 
+bool is_packed(const ParamGroup& group) {
+  return !group.states.empty() && group.states[0].type.dtype != DType::F32;
+}
+
+PackedItem packed_item(const ParamGroup& group) {
+  PackedItem packed{
+      .item = update_item(group), .codes = {}, .scales = {}, .key = group.key, .elems = group.w->elems()};
+  for (size_t s = 0; s < group.states.size(); ++s) {
+    packed.codes[s] = group.states[s].data;
+    packed.scales[s] = group.scales.empty() ? nullptr : group.scales[s].as<float>();
+  }
+  return packed;
+}
+
+template <typename Rule, typename W, typename G>
+void update_all_packed(std::span<const ParamGroup> groups, const KernelArgs& args, cudaStream_t queue) {
+  if constexpr (Rule::kEntry.rule_states() > 0) {
+    const auto* step = reinterpret_cast<const OptimizerStep<Rule>*>(args.workspace.data());
+    const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
+    PackedList list;
+    const auto launch = [&] {
+      if (list.num_blocks() > 0) {
+        packed_update_kernel<Rule, W, G>
+            <<<static_cast<unsigned>(list.num_blocks()), kChunkThreads, 0, queue>>>(
+                list, step, args.in[0].as<const float>(), keep_gradients);
+        check_launch("optimizer");
+      }
+      list.size = 0;
+    };
+    for (const ParamGroup& group : groups) {
+      list.add(packed_item(group));
+      if (list.full()) launch();
+    }
+    launch();
+  }
+}
+
 // Updates the parameters whose weights are W and whose gradients are G.
 template <typename Rule, typename W, typename G>
 void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t queue) {
@@ -194,12 +336,18 @@ void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t qu
     }
     list.size = 0;
   };
+  std::vector<ParamGroup> packed;
   for (const ParamGroup& group : read_param_groups(op, args)) {
     if (group.w->type.dtype != w || group.g->type.dtype != g) continue;
+    if (is_packed(group)) {
+      packed.push_back(group);
+      continue;
+    }
     list.add(update_item(group));
     if (list.full()) launch();
   }
   launch();
+  update_all_packed<Rule, W, G>(packed, args, queue);
 }
 
 template <Op kOp, typename Rule>

@@ -14,9 +14,9 @@ inline constexpr int kChunkThreads = 256;
 inline int64_t num_chunks(int64_t elems) { return (elems + kChunkElems - 1) / kChunkElems; }
 
 // Item has a member `elems`. Parameters of a kernel may take 32,764 bytes.
-template <typename Item>
+template <typename Item, int kRoom = 512>
 struct TensorList {
-  static constexpr int kCapacity = 512;
+  static constexpr int kCapacity = kRoom;
 
   int size = 0;
   int32_t ends[kCapacity];  // number of chunks up to and including each tensor
@@ -39,8 +39,8 @@ struct Chunk {
   int elems;
 };
 
-template <typename Item>
-__device__ __forceinline__ Chunk chunk_of_block(const TensorList<Item>& list) {
+template <typename Item, int kRoom>
+__device__ __forceinline__ Chunk chunk_of_block(const TensorList<Item, kRoom>& list) {
   const auto block = static_cast<int32_t>(blockIdx.x);
   int low = 0, high = list.size - 1;
   while (low < high) {
