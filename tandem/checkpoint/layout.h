@@ -1,6 +1,6 @@
-// The checkpoints of a run: bundles (store/store.h) step-00000100, ..., and `latest`, which stands for the
-// newest. On a disk they are directories and a symbolic link, and while a save is under way there is
-// .tmp-step-00000100-TOKEN/ (pending.h).
+// The checkpoints of a run: bundles (store/store.h) step-00000100, ..., `latest`, which stands for the
+// newest, and `best`, where one is kept. On a disk they are directories and a symbolic link, and while a save
+// is under way there is .tmp-step-00000100-TOKEN/ (pending.h).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 namespace tandem {
 
 inline constexpr const char* kLatest = "latest";
+inline constexpr const char* kBest = "best";  // of what was saved as such; it is kept, however old
 
 std::string checkpoint_name(int64_t step);  // "step-00000100"
 bool is_checkpoint_name(std::string_view name);

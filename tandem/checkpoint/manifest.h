@@ -66,6 +66,7 @@ struct CheckpointMeta {
   nlohmann::json metrics = nlohmann::json::object();
   nlohmann::json config = nlohmann::json::object();
   nlohmann::json scalars = nlohmann::json::object();  // seed, loss scaler, schedule, data position
+  bool is_best = false;  // `best` stands for it from now on; not part of the file
 };
 
 struct Manifest {

@@ -47,8 +47,11 @@ std::vector<std::string> mend_checkpoints(const StoreRef& store, int keep, const
   if (keep == 0) return troubles;
   std::vector<std::string> older;
   attempt([&] { older = older_than(newest, store, restored.skipped); });
-  for (size_t i = 0; i + static_cast<size_t>(keep) <= older.size(); ++i)
-    attempt([&] { store->remove_bundle(older[i]); });
+  std::optional<std::string> best;
+  attempt([&] { best = store->alias(kBest); });
+  for (size_t i = 0; i + static_cast<size_t>(keep) <= older.size(); ++i) {
+    if (older[i] != best) attempt([&] { store->remove_bundle(older[i]); });
+  }
   return troubles;
 }
 

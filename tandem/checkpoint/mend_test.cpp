@@ -35,6 +35,13 @@ TEST_F(Mend, TheNewestAreThoseSavedLast) {
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-00000002");
 }
 
+TEST_F(Mend, TheBestStays) {
+  save({1, 2, 3});
+  StoreRef(folder)->set_alias(kBest, "step-00000001");
+  EXPECT_TRUE(mend_checkpoints(folder, 1, latest()).empty());
+  EXPECT_EQ(names(), (std::vector<std::string>{"best", "latest", "step-00000001", "step-00000003"}));
+}
+
 TEST_F(Mend, ADamagedOneNeitherCountsNorGoes) {
   save({1, 2, 3});
   flip_byte(folder / "step-00000003" / "rank-00000.ckpt", 5);

@@ -119,6 +119,7 @@ CheckpointWriter::CheckpointWriter(StoreRef store, int keep, ThreadPool* pool, S
   }
   std::stable_sort(kept_.begin(), kept_.end(),
                    [](const Kept& a, const Kept& b) { return a.sequence < b.sequence; });
+  best_ = store_->alias(kBest).value_or("");
   if (kept_.empty()) return;
   next_sequence_ = kept_.back().sequence + 1;
   total_bytes_ = kept_.back().bytes;
@@ -158,18 +159,28 @@ void CheckpointWriter::await_space(int64_t bytes, const std::string& name) {
 
 // What the next save pushes out may go before it, as long as a whole one stays.
 void CheckpointWriter::make_room(int64_t bytes) {
-  while (keep_ > 0 && kept_.size() >= std::max<size_t>(2, static_cast<size_t>(keep_)) &&
-         store_->free_bytes() < bytes + kSpaceBeside) {
+  const auto staying = static_cast<size_t>(std::max(1, keep_ - 1));
+  while (keep_ > 0 && store_->free_bytes() < bytes + kSpaceBeside) {
+    const std::vector<Kept> older = older_than(staying);
+    if (older.empty()) return;
     try {
       const Manifest newest = read_manifest(store_, kept_.back().name);
       if (!kept_.back().own) verify(newest);  // it may be what a resume has skipped
       kept_.back().own = true;
-      store_->remove_bundle(kept_.front().name);
+      store_->remove_bundle(older.front().name);
     } catch (const Error&) {  // then there is no room, which is told
       return;
     }
-    kept_.erase(kept_.begin());
+    std::erase_if(kept_, [&](const Kept& kept) { return kept.name == older.front().name; });
   }
+}
+
+std::vector<CheckpointWriter::Kept> CheckpointWriter::older_than(size_t newest) const {
+  std::vector<Kept> older;
+  for (size_t i = 0; i + newest < kept_.size(); ++i) {
+    if (kept_[i].name != best_) older.push_back(kept_[i]);
+  }
+  return older;
 }
 
 CheckpointWriter::Save CheckpointWriter::snapshot(const CheckpointMeta& meta,
@@ -260,7 +271,7 @@ void CheckpointWriter::write(const Save& save) {
   }
   report.write_s = seconds_since(start);
   if (on_saved_) on_saved_(report);
-  if (save.group.rank == 0) drop_old({sequence, name, report.bytes, true}, report);
+  if (save.group.rank == 0) drop_old({sequence, name, report.bytes, true}, save.meta.is_best, report);
   const std::lock_guard lock(reports_mutex_);
   reports_.push_back(std::move(report));
 }
@@ -292,7 +303,7 @@ int64_t CheckpointWriter::commit(const Save& save, PendingSave& pending, int64_t
 }
 
 // The new checkpoint is safe by now: trouble here is told, and does not make the save a failure.
-void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
+void CheckpointWriter::drop_old(const Kept& newest, bool is_best, SaveReport& report) {
   std::erase_if(kept_, [&](const Kept& kept) { return kept.name == newest.name; });
   kept_.push_back(newest);
   total_bytes_ = newest.bytes;
@@ -306,13 +317,12 @@ void CheckpointWriter::drop_old(const Kept& newest, SaveReport& report) {
     }
   };
   const bool linked = attempt([&] { store_->set_alias(kLatest, newest.name); });
-  const size_t most = keep_ > 0 && linked ? static_cast<size_t>(keep_) : kept_.size();
-  const size_t num_old = kept_.size() > most ? kept_.size() - most : 0;
+  if (is_best && attempt([&] { store_->set_alias(kBest, newest.name); })) best_ = newest.name;
   // One that cannot be removed is tried again after the next save.
-  std::vector<Kept> old(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(num_old));
-  std::erase_if(old, [&](const Kept& kept) { return attempt([&] { store_->remove_bundle(kept.name); }); });
-  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(num_old));
-  kept_.insert(kept_.begin(), old.begin(), old.end());
+  for (const Kept& old : older_than(keep_ > 0 && linked ? static_cast<size_t>(keep_) : kept_.size())) {
+    if (attempt([&] { store_->remove_bundle(old.name); }))
+      std::erase_if(kept_, [&](const Kept& kept) { return kept.name == old.name; });
+  }
   // Every rank has gone on to this save, so nobody looks for the notes in those any more.
   for (const auto& [name, token] : std::exchange(abandoned_, {}))
     attempt([&] { store_->remove_draft(name, token); });

@@ -46,9 +46,9 @@ class CheckpointWriter {
   using OnSaved = std::function<void(const SaveReport&)>;
 
   // Makes the store where it is missing; rank 0 clears what killed saves left in it, so no rank may save
-  // before rank 0's writer is made: put a barrier there. `keep` is how many checkpoints stay (0: all). The
-  // pool is used inside save() only, by the calling thread. `on_saved` is called at the very moment in which
-  // a save is done, by the thread that wrote it.
+  // before rank 0's writer is made: put a barrier there. `keep` is how many checkpoints stay (0: all), the
+  // best one, which CheckpointMeta::is_best names, aside. The pool is used inside save() only, by the calling
+  // thread. `on_saved` is called at the very moment in which a save is done, by the thread that wrote it.
   CheckpointWriter(StoreRef store, int keep, ThreadPool* pool = nullptr, SaveGroup group = {},
                    OnSaved on_saved = {});
 
@@ -104,7 +104,9 @@ class CheckpointWriter {
   void write(const Save& save);
   int64_t commit(const Save& save, PendingSave& pending, int64_t sequence);
   void leave_pending(const std::function<void(const PendingSave&)>& check);
-  void drop_old(const Kept& newest, SaveReport& report);
+  void drop_old(const Kept& newest, bool is_best, SaveReport& report);
+  // Those that may go when `newest` others stay, oldest first: not what `best` stands for.
+  std::vector<Kept> older_than(size_t newest) const;
 
   StoreRef store_;
   int keep_;
@@ -119,6 +121,7 @@ class CheckpointWriter {
   std::vector<SaveReport> reports_;
   // All below are the background thread's while it runs.
   std::vector<Kept> kept_;               // oldest first
+  std::string best_;                     // the one of them that `best` stands for, if any
   std::vector<Abandoned> abandoned_;     // failed saves that some rank may not have seen
   std::unique_ptr<PendingSave> joined_;  // ranks other than 0: where their last part lies
   int64_t total_bytes_ = 0;              // rank 0: of all ranks, in the newest

@@ -89,6 +89,27 @@ TEST_F(Writer, KeepsTheNewestOnesAcrossRestarts) {
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000030", "step-00000040"}));
 }
 
+TEST_F(Writer, KeepsTheBestBesideTheNewestAcrossRestarts) {
+  const auto save = [](CheckpointWriter& writer, int64_t step, bool best) {
+    CheckpointMeta meta = at_step(step);
+    meta.is_best = best;
+    writer.save(meta, ExampleState(1).views());
+  };
+  {
+    CheckpointWriter writer(folder, 2);
+    for (int64_t step : {10, 20, 30, 40}) save(writer, step, step == 10);
+  }
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{"best", "latest", "step-00000010", "step-00000030", "step-00000040"}));
+  CheckpointWriter writer(folder, 2);
+  save(writer, 50, false);
+  EXPECT_EQ(fs::read_symlink(folder / "best"), "step-00000010");
+  EXPECT_EQ(names().size(), 5u);
+  save(writer, 60, true);  // the one before is one like any other
+  EXPECT_EQ(names(), (std::vector<std::string>{"best", "latest", "step-00000050", "step-00000060"}));
+  EXPECT_EQ(fs::read_symlink(folder / "best"), "step-00000060");
+}
+
 TEST_F(Writer, KeepZeroKeepsAll) {
   CheckpointWriter writer(folder, 0);
   for (int64_t step : {1, 2, 3, 4}) writer.save(at_step(step), ExampleState(1).views());

@@ -8,6 +8,7 @@
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/kernels/cuda/backend.h"
 #include "tandem/kernels/cuda/device/devices.h"
+#include "tandem/train/run_data.h"
 
 namespace tandem::cli {
 
@@ -52,6 +53,7 @@ ResolvedConfig ConfigFlags::load(const WorldInfo& world, const std::string& run_
     hub::fill_model(resolved, run / hub::kKeptFolder);
   };
   ResolvedConfig resolved = load_config(file, overrides, world.world_size, fill);
+  resolve_epochs(resolved);
   for (const std::string& note : resolved.notes) {
     if (world.rank == 0) std::fprintf(stderr, "note: %s\n", note.c_str());
   }

@@ -1,4 +1,4 @@
-#include "tandem/train/evaluate.h"
+#include "tandem/train/evaluation/evaluate.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "tandem/cli/model_source.h"
 #include "tandem/models/model.h"
 #include "tandem/train/compile_config.h"
+#include "tandem/train/evaluation/eval_sets.h"
 #include "tandem/train/model_state.h"
 #include "tandem/train/run_data.h"
 
@@ -72,13 +73,15 @@ void add_evaluate(CLI::App& app, Action& action) {
           compile_forward(action.model(config.model, config.train.micro_batch), options, ForwardOutput::Loss);
       Session session(std::move(step), backend, pool);
       source.load(session, config);
-      Loader loader(*data, load, session.host());
-      const EvalResult result = tandem::evaluate(session, loader);
+      EvalSets sets(config.data.eval, *data, load, session.host());
+      const EvalSets::Report report = sets.evaluate(session);
+      const EvalResult& result = report.all;
       if (flags->json) {
         nlohmann::json object = {{"step", source.step()},
                                  {"eval_loss", result.loss},
                                  {"accuracy", result.accuracy},
                                  {"targets", result.targets}};
+        for (const EvalSets::Named& set : report.named) object["eval_loss/" + set.name] = set.result.loss;
         if (const auto floor = data->loss_floor()) object["loss_floor"] = *floor;
         std::printf("%s\n", object.dump().c_str());
       } else {
@@ -87,6 +90,8 @@ void add_evaluate(CLI::App& app, Action& action) {
                                         count_of(result.targets,
                                                  config.model.is_language_model() ? "target" : "image"))
                                 .c_str());
+        for (const EvalSets::Named& set : report.named)
+          std::printf("%s\n", fmt::format("{}: eval loss {:.4f}", set.name, set.result.loss).c_str());
         if (const auto floor = data->loss_floor())
           std::printf("%s\n", fmt::format("loss floor of the data: {:.4f}", *floor).c_str());
       }

@@ -11,6 +11,7 @@
 
 #include "tandem/config/data_sources.h"
 #include "tandem/config/families.h"
+#include "tandem/config/step_values.h"
 #include "tandem/optimizers/optimizers.h"
 
 namespace tandem {
@@ -22,7 +23,9 @@ enum class QkNorm { None, Head, All };
 enum class NormPlace { Before, After, Both };
 enum class ModelInit { Weights, Random };
 enum class Documents { Joined, Separate };
-enum class ScheduleKind { Cosine, Linear, Constant };
+enum class ScheduleKind { Cosine, Linear, Constant, Wsd, OneCycle, Step, InverseSqrt, Points };
+enum class DecayShape { Linear, Cosine, Sqrt };
+enum class LrScaling { None, Linear, Sqrt };
 enum class Strategy { Single, Dp, Ddp, Zero1, Zero2, Fsdp };
 enum class ReduceType { Fp32, Bf16 };
 enum class PartialSums { Fp32, Stored };
@@ -101,20 +104,36 @@ struct DataConfig {
 
 struct TrainConfig {
   int64_t steps = 300;
-  int64_t batch = 32;       // global, in sequences or images
-  int64_t micro_batch = 8;  // per rank and pass
+  int64_t tokens = 0;                 // instead of steps, which are derived; 0 = not given
+  double epochs = 0;                  // likewise
+  int64_t batch = 32;                 // global, in sequences or images
+  std::vector<StepValue> batch_ramp;  // up to and with a step, a smaller batch
+  int64_t micro_batch = 8;            // per rank and pass
   OptimizerKind optimizer = OptimizerKind::AdamW;
-  double lr = 1e-3;     // derived: what the optimizer's entry says
-  double min_lr = 0.1;  // where the schedule ends, as a fraction of lr
+  double lr = 1e-3;  // derived: what the optimizer's entry says
+  LrScaling lr_scaling = LrScaling::None;
+  int64_t lr_batch = 0;  // the batch that lr was found with
+  double min_lr = 0.1;   // where the schedule ends, as a fraction of lr
+  double start_lr = 0;   // where the warm-up begins, likewise
   ScheduleKind schedule = ScheduleKind::Cosine;
-  int64_t warmup = 30;  // steps
+  int64_t warmup = 30;                          // steps
+  int64_t decay_steps = 0;                      // wsd: at the end; derived: a tenth of steps
+  DecayShape decay_shape = DecayShape::Linear;  // wsd
+  int64_t step_every = 0;                       // step: steps between falls; derived: a third of steps
+  double step_factor = 0.1;                     // step: of each fall
+  std::vector<StepValue> points;                // points: of lr, as fractions
   StateType optimizer_state = StateType::Fp32;
   MuonScale adjust_lr = MuonScale::MatchAdamW;  // muon: how a matrix's rate goes with its shape
   HyperValues hyper = default_hyper_values();   // train.beta1 and the like, in the order of kHyperKeys
   double weight_decay = 0.1;
   double clip = 1.0;  // global norm; 0 = never
   int64_t seed = 1;
-  int64_t eval_every = 50;           // steps; 0 = never
+  int64_t eval_every = 50;  // steps; 0 = never
+  bool eval_at_start = false;
+  int64_t patience = 0;              // evaluations without a better one after which the run ends; 0 = never
+  double min_delta = 0;              // that a better one is better by
+  double label_smoothing = 0;        // share of the target's probability that all classes get
+  double z_loss = 0;                 // factor of the squared log of the softmax's sum
   double loss_scale = 65536.0;       // fp16: where the loss scale starts
   int64_t loss_scale_window = 2000;  // fp16: good steps before it doubles
   bool operator==(const TrainConfig&) const = default;
@@ -152,6 +171,7 @@ struct CheckpointConfig {
   int64_t every = 100;  // steps; 0 = never
   int64_t keep = 3;     // newest ones kept; 0 = all
   bool async = true;
+  std::string best = "none";  // metric whose best checkpoint is kept, too
   bool operator==(const CheckpointConfig&) const = default;
 };
 
@@ -178,7 +198,8 @@ struct Config {
   LogConfig log;
   bool operator==(const Config&) const = default;
 
-  // Passes over the model per step: every rank's share of the batch in micro-batches.
+  // Passes over the model per step: every rank's share of the batch in micro-batches. At the end of a ramp,
+  // which is what memory is planned for.
   int64_t accumulation() const { return train.batch / (train.micro_batch * parallel.data); }
 };
 

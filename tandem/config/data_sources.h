@@ -8,7 +8,8 @@ namespace tandem {
 
 struct DataSource {
   std::string path;
-  double weight = 1.0;  // against the others'
+  double weight = 1.0;    // against the others'
+  std::string name = {};  // of an evaluation set that has a loss of its own; else empty
   bool operator==(const DataSource&) const = default;
 };
 

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "tandem/base/error.h"
+#include "tandem/config/batch_ramp.h"
 #include "tandem/config/mesh.h"
 #include "tandem/config/place.h"
+#include "tandem/config/values.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem {
@@ -104,7 +107,68 @@ void derive_micro_batch(ResolvedConfig& resolved) {
   fill(resolved, "train.micro_batch", train.micro_batch, micro_batch, "train.batch");
 }
 
+// Of text, the samples that hold so many tokens.
+int64_t samples_of_tokens(const Config& config) {
+  const int64_t context = config.model.context;
+  return config.train.tokens / context + (config.train.tokens % context != 0 ? 1 : 0);
+}
+
+void derive_steps(ResolvedConfig& resolved, std::string_view key, int64_t samples) {
+  TrainConfig& train = resolved.config.train;
+  const int64_t steps = steps_for_samples(train, samples);
+  const double shown = key == "train.tokens" ? static_cast<double>(train.tokens) : train.epochs;
+  if (steps < 1 || static_cast<double>(steps) > kMaxCount)
+    throw ConfigError("{}: {} is {} steps of train.batch = {}; expected at least 1 and at most {}",
+                      place_of(resolved, key), shown, steps, train.batch, kMaxCount);
+  if (was_given(resolved, "train.steps") && train.steps != steps)
+    throw ConfigError("{}: {} is {} steps, but train.steps is {}; keep one of the two keys",
+                      place_of(resolved, key), shown, steps, train.steps);
+  fill(resolved, "train.steps", train.steps, steps, key);
+}
+
+// What a schedule takes from the number of steps.
+void derive_schedule(ResolvedConfig& resolved) {
+  TrainConfig& train = resolved.config.train;
+  constexpr std::string_view kSteps = "train.steps", kSchedule = "train.schedule";
+  const bool one_cycle = train.schedule == ScheduleKind::OneCycle;
+  if (train.schedule == ScheduleKind::Points) {
+    fill(resolved, "train.warmup", train.warmup, int64_t{0}, kSchedule);
+  } else {
+    fill(resolved, "train.warmup", train.warmup, one_cycle ? train.steps * 3 / 10 : train.steps / 10, kSteps);
+  }
+  if (one_cycle) {  // as torch's OneCycleLR: div_factor 25, final_div_factor 1e4
+    fill(resolved, "train.start_lr", train.start_lr, 1.0 / 25, kSchedule);
+    fill(resolved, "train.min_lr", train.min_lr, 4e-6, kSchedule);
+  }
+  if (train.schedule == ScheduleKind::Wsd)
+    fill_zero(resolved, "train.decay_steps", train.decay_steps, std::max<int64_t>(1, train.steps / 10),
+              kSteps);
+  if (train.schedule == ScheduleKind::Step)
+    fill_zero(resolved, "train.step_every", train.step_every, std::max<int64_t>(1, train.steps / 3), kSteps);
+}
+
 }  // namespace
+
+void derive_epochs(ResolvedConfig& resolved, int64_t num_samples) {
+  TrainConfig& train = resolved.config.train;
+  const double samples = std::ceil(train.epochs * static_cast<double>(num_samples) - 1e-6);
+  if (samples > 1e18)
+    throw ConfigError("{}: {} of {} samples are too many to count", place_of(resolved, "train.epochs"),
+                      train.epochs, num_samples);
+  derive_steps(resolved, "train.epochs", std::max<int64_t>(1, static_cast<int64_t>(samples)));
+  // What followed from the default number of steps follows from this one.
+  const Config defaults;
+  const auto forget = [&](std::string_view key, int64_t& member, int64_t value) {
+    if (was_given(resolved, key)) return;
+    if (const auto known = resolved.origins.find(key); known != resolved.origins.end())
+      resolved.origins.erase(known);
+    member = value;
+  };
+  forget("train.warmup", train.warmup, defaults.train.warmup);
+  forget("train.decay_steps", train.decay_steps, 0);
+  forget("train.step_every", train.step_every, 0);
+  derive_schedule(resolved);
+}
 
 void derive(ResolvedConfig& resolved, int num_ranks) {
   derive_model(resolved);
@@ -114,7 +178,9 @@ void derive(ResolvedConfig& resolved, int num_ranks) {
   derive_data_axis(resolved, num_ranks);
   derive_micro_batch(resolved);
   TrainConfig& train = resolved.config.train;
-  fill(resolved, "train.warmup", train.warmup, train.steps / 10, "train.steps");
+  if (train.tokens > 0 && resolved.config.model.is_language_model())
+    derive_steps(resolved, "train.tokens", samples_of_tokens(resolved.config));
+  derive_schedule(resolved);
 }
 
 }  // namespace tandem

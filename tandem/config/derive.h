@@ -8,4 +8,8 @@ namespace tandem {
 
 void derive(ResolvedConfig& resolved, int num_ranks = 1);
 
+// Steps for train.epochs of a training set with so many samples, and what is derived from them. Apart from
+// derive, because who knows configs alone does not open data.
+void derive_epochs(ResolvedConfig& resolved, int64_t num_samples);
+
 }  // namespace tandem

@@ -20,7 +20,10 @@ inline constexpr std::string_view kOptimizerNames[] = {TANDEM_OPTIMIZERS(TANDEM_
 #undef TANDEM_NAME
 inline constexpr std::string_view kStateTypeNames[] = {"fp32", "bf16", "int8"};
 inline constexpr std::string_view kMuonScaleNames[] = {"match_rms_adamw", "original"};
-inline constexpr std::string_view kScheduleNames[] = {"cosine", "linear", "constant"};
+inline constexpr std::string_view kScheduleNames[] = {"cosine",    "linear", "constant",     "wsd",
+                                                      "one_cycle", "step",   "inverse_sqrt", "points"};
+inline constexpr std::string_view kDecayShapeNames[] = {"linear", "cosine", "sqrt"};
+inline constexpr std::string_view kLrScalingNames[] = {"none", "linear", "sqrt"};
 inline constexpr std::string_view kStrategyNames[] = {"single", "dp", "ddp", "zero1", "zero2", "fsdp"};
 inline constexpr std::string_view kGradientSyncNames[] = {"pass", "step"};
 inline constexpr std::string_view kReduceTypeNames[] = {"fp32", "bf16"};
@@ -45,6 +48,8 @@ constexpr Names names_of(OptimizerKind) { return kOptimizerNames; }
 constexpr Names names_of(StateType) { return kStateTypeNames; }
 constexpr Names names_of(MuonScale) { return kMuonScaleNames; }
 constexpr Names names_of(ScheduleKind) { return kScheduleNames; }
+constexpr Names names_of(DecayShape) { return kDecayShapeNames; }
+constexpr Names names_of(LrScaling) { return kLrScalingNames; }
 constexpr Names names_of(Strategy) { return kStrategyNames; }
 constexpr Names names_of(GradientSync) { return kGradientSyncNames; }
 constexpr Names names_of(ReduceType) { return kReduceTypeNames; }

@@ -23,6 +23,7 @@ constexpr double kMaxThreads = 4096;
 constexpr Limits not_negative() { return {.min = 0}; }
 constexpr Limits positive() { return {.min = 0, .above_min = true}; }
 constexpr Limits fraction() { return {.min = 0, .max = 1}; }
+constexpr Limits positive_fraction() { return {.min = 0, .max = 1, .above_min = true}; }
 constexpr Limits below_one() { return {.min = 0, .max = 1, .below_max = true}; }
 constexpr Limits seconds() { return {.min = 0, .above_min = true, .in_fp32 = false}; }
 constexpr Limits bytes() { return {.min = 0, .in_bytes = true}; }
@@ -41,6 +42,7 @@ Key make_key(std::string_view path, Member member, const Limits& limits, std::st
           .doc = std::move(doc),
           .families = families,
           .optimizers = ~0u,
+          .schedules = ~0u,
           .limits = limits,
           .expects = expects(limits, member(kDefaults)),
           .write = [](Config& config, const RawValue& raw,
@@ -52,6 +54,11 @@ Key make_key(std::string_view path, Member member, const Limits& limits, std::st
 #define KEY(member, ...) \
   make_key(              \
       #member, [](auto& config) -> auto& { return config.member; }, __VA_ARGS__)
+
+Key only_for(ScheduleKind schedule, Key key) {
+  key.schedules = 1u << static_cast<unsigned>(schedule);
+  return key;
+}
 
 Limits limits_of(HyperRange range) {
   switch (range) {
@@ -185,7 +192,9 @@ std::vector<Key> make_other_keys() {
       KEY(data.train, any(),
           "training set: builtin:NAME, a text file or prepared shards; of several, sequences are drawn by "
           "weight"),
-      KEY(data.eval, any(), "evaluation set, or sets, each as a whole"),
+      KEY(data.eval, any(),
+          "evaluation set, or sets, each as a whole; a name, {path: a, name: books}, gives it a loss of its "
+          "own"),
       KEY(data.tokenizer, any(),
           "how text becomes tokens: bytes, a tokenizer.json, a sentencepiece .model, or a directory with one",
           kText),
@@ -197,14 +206,36 @@ std::vector<Key> make_other_keys() {
       KEY(data.prefetch, between(1, kMillion), "batches prepared ahead"),
       KEY(data.eval_samples, at_least(1), "sequences or images in one evaluation"),
 
-      KEY(train.steps, at_least(1), "optimizer steps in the run"),
+      KEY(train.steps, at_least(1), "optimizer steps in the run; or give tokens or epochs"),
+      KEY(train.tokens, not_negative(), "tokens to train on, from which steps are derived; 0 = steps says",
+          kText),
+      KEY(train.epochs, not_negative(),
+          "times that all of data.train is seen, from which steps are derived; 0 = steps says"),
       KEY(train.batch, between(1, 16 * kMillion), "global batch in sequences or images"),
+      KEY(train.batch_ramp, between(1, 16 * kMillion),
+          "smaller batches at the beginning: [[100, 8], [200, 16]] is 8 up to step 100, 16 up to step 200, "
+          "then "
+          "batch"),
       KEY(train.micro_batch, between(1, kMillion), "sequences or images a rank takes in one pass"),
       KEY(train.optimizer, any(), "update rule"),
       KEY(train.lr, not_negative(), "peak learning rate" + other_rates()),
-      KEY(train.min_lr, fraction(), "where the schedule ends, as a fraction of lr"),
-      KEY(train.schedule, any(), "how the learning rate falls after warm-up"),
+      KEY(train.lr_scaling, any(), "lr is for lr_batch, and grows with batch, or with its square root"),
+      KEY(train.lr_batch, between(0, 16 * kMillion), "with lr_scaling: the batch that lr was found with"),
+      KEY(train.min_lr, fraction(),
+          "where the schedule ends, as a fraction of lr (cosine, linear, wsd; one_cycle: 4e-06 by default)"),
+      KEY(train.start_lr, fraction(),
+          "where the warm-up begins, as a fraction of lr (one_cycle: 0.04 by default)"),
+      KEY(train.schedule, any(), "how the learning rate goes on after warm-up"),
       KEY(train.warmup, at_least(0), "steps over which the learning rate rises to lr"),
+      only_for(ScheduleKind::Wsd, KEY(train.decay_steps, at_least(0),
+                                      "wsd: steps at the end over which it falls; 0 = a tenth of steps")),
+      only_for(ScheduleKind::Wsd, KEY(train.decay_shape, any(), "wsd: how it falls")),
+      only_for(ScheduleKind::Step,
+               KEY(train.step_every, at_least(0), "step: steps between falls; 0 = a third of steps")),
+      only_for(ScheduleKind::Step, KEY(train.step_factor, positive_fraction(), "step: factor of each fall")),
+      only_for(ScheduleKind::Points,
+               KEY(train.points, fraction(),
+                   "points: fractions of lr at steps, straight in between: [[0, 0], [100, 1], [1000, 0.1]]")),
       by_element(KEY(train.optimizer_state, any(),
                      "type in which the optimizer's states are kept; int8 has a scale for each 256 of them")),
       only_for(OptimizerKind::Muon,
@@ -215,6 +246,10 @@ std::vector<Key> make_other_keys() {
       KEY(train.clip, not_negative(), "largest global norm of the gradient; 0 = never clip"),
       KEY(train.seed, not_negative(), "seed of weights and data order"),
       KEY(train.eval_every, at_least(0), "steps between evaluations; 0 = never"),
+      KEY(train.eval_at_start, any(), "evaluate before the first step, too"),
+      KEY(train.patience, at_least(0),
+          "evaluations in a row that may bring no better eval_loss before the run ends; 0 = any number"),
+      KEY(train.min_delta, not_negative(), "with patience: what a better eval_loss is better by"),
       KEY(train.loss_scale, positive(), "fp16: where the loss scale starts"),
       KEY(train.loss_scale_window, at_least(1), "fp16: good steps before the loss scale doubles"),
 
@@ -250,6 +285,8 @@ std::vector<Key> make_other_keys() {
       KEY(checkpoint.every, at_least(0), "steps between checkpoints; 0 = never"),
       KEY(checkpoint.keep, at_least(0), "newest checkpoints kept; 0 = all"),
       KEY(checkpoint.async, any(), "training goes on while a checkpoint is written"),
+      KEY(checkpoint.best, any(),
+          "what the best checkpoint, kept beside the newest, is best in: none, eval_loss or eval_loss/NAME"),
 
       KEY(log.csv, any(), "write metrics.csv"),
       KEY(log.jsonl, any(), "write metrics.jsonl"),
@@ -331,8 +368,13 @@ bool applies(const Key& key, OptimizerKind optimizer) {
   return (key.optimizers >> static_cast<unsigned>(optimizer)) & 1u;
 }
 
+bool applies(const Key& key, ScheduleKind schedule) {
+  return (key.schedules >> static_cast<unsigned>(schedule)) & 1u;
+}
+
 bool applies(const Key& key, const Config& config) {
-  return applies(key, config.model.family) && applies(key, config.train.optimizer);
+  return applies(key, config.model.family) && applies(key, config.train.optimizer) &&
+         applies(key, config.train.schedule);
 }
 
 }  // namespace tandem

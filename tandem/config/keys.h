@@ -15,6 +15,7 @@ struct Key {
   std::string doc;
   unsigned families;    // bit per Family that reads the key
   unsigned optimizers;  // bit per OptimizerKind that does
+  unsigned schedules;   // bit per ScheduleKind that does
   Limits limits;
   std::string expects;  // what a value looks like
   Problem (*write)(Config& config, const RawValue& raw, const Limits& limits);
@@ -37,6 +38,7 @@ std::vector<std::string_view> keys_named(std::string_view name);
 
 bool applies(const Key& key, Family family);
 bool applies(const Key& key, OptimizerKind optimizer);
-bool applies(const Key& key, const Config& config);  // to its family and its optimizer
+bool applies(const Key& key, ScheduleKind schedule);
+bool applies(const Key& key, const Config& config);  // to its family, its optimizer and its schedule
 
 }  // namespace tandem

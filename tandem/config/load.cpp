@@ -152,6 +152,10 @@ class YamlReader {
     for (const auto& item : node) {
       if (item.IsMap()) {
         raw.add(to_table(item, where));
+      } else if (item.IsSequence() && item.size() > 0) {
+        RawValue::Table list;
+        for (const auto& inner : item) list.emplace_back("", scalar_of(inner, where));
+        raw.add(list);
       } else {
         raw.add(scalar_of(item, where));
       }
@@ -199,12 +203,13 @@ RawValue to_raw(const nlohmann::json& value) {
   raw.is_list = value.is_array();
   if (value.is_array()) {
     for (const nlohmann::json& item : value) {
-      if (!item.is_object()) {
+      if (!item.is_structured()) {
         raw.add(text(item));
         continue;
       }
       RawValue::Table table;
-      for (const auto& [name, inner] : item.items()) table.emplace_back(name, text(inner));
+      for (const auto& [name, inner] : item.items())
+        table.emplace_back(item.is_array() ? "" : name, text(inner));
       raw.add(table);
     }
   } else if (!value.is_null()) {
@@ -225,18 +230,34 @@ void read_json(ResolvedConfig& resolved, const nlohmann::json& json, const std::
   }
 }
 
-// Configs that programs up to 0.1 saved have the keys of all optimizers; a file with keys of one may be used
-// with another that --set chooses. Keys that `--set` itself gives are the user's own and stay, to be refused.
-void forget_other_optimizers(ResolvedConfig& resolved, std::span<const Override> overrides = {}) {
-  for (const HyperParam& param : kHyperKeys) {
-    const Key& key = *find_key(param.key);
-    if (applies(key, resolved.config.train.optimizer)) continue;
+// Configs that programs up to 0.1 saved have the keys of all optimizers; a file with keys of one optimizer or
+// schedule may be used with another that --set chooses. Keys that `--set` itself gives are the user's own and
+// stay, to be refused.
+void forget_other_rules(ResolvedConfig& resolved, std::span<const Override> overrides = {}) {
+  for (const Key& key : keys()) {
+    if (applies(key, resolved.config) || !applies(key, resolved.config.model.family)) continue;
     const auto gives_it = [&](const Override& change) {
-      return change.assignment.starts_with(std::string(param.key) + "=");
+      return change.assignment.starts_with(std::string(key.path) + "=");
     };
     if (std::any_of(overrides.begin(), overrides.end(), gives_it)) continue;
-    resolved.config.train.hyper[hyper_key_index(param.key)] = param.value;
-    resolved.origins.erase(std::string(param.key));
+    const Problem problem = key.write(resolved.config, to_raw(key.read(Config())), key.limits);
+    TANDEM_CHECK(!problem, "{}: its default is refused", key.path);
+    if (const auto given = resolved.origins.find(key.path); given != resolved.origins.end())
+      resolved.origins.erase(given);
+  }
+}
+
+// Of the keys that say how long a run is, one that --set gives takes the place of another in the file.
+void forget_other_lengths(ResolvedConfig& resolved) {
+  constexpr std::string_view kLengths[] = {"train.steps", "train.tokens", "train.epochs"};
+  const auto by_flag = [&](std::string_view key) { return resolved.origin(key).starts_with("--"); };
+  if (std::none_of(std::begin(kLengths), std::end(kLengths), by_flag)) return;
+  for (std::string_view path : kLengths) {
+    const auto given = resolved.origins.find(path);
+    if (given == resolved.origins.end() || by_flag(path)) continue;
+    const Key& key = *find_key(path);
+    key.write(resolved.config, to_raw(key.read(Config())), key.limits);
+    resolved.origins.erase(given);
   }
 }
 
@@ -289,9 +310,12 @@ ResolvedConfig parse_config(const std::string& yaml, const std::string& file,
     throw ConfigError("{}: not a text file in UTF-8: expected a YAML config", file);
   ResolvedConfig resolved;
   YamlReader(resolved, file).read_text(yaml);
-  const OptimizerKind in_file = resolved.config.train.optimizer;
+  const TrainConfig in_file = resolved.config.train;
   for (const Override& change : overrides) apply(resolved, change);
-  if (resolved.config.train.optimizer != in_file) forget_other_optimizers(resolved, overrides);
+  const TrainConfig& train = resolved.config.train;
+  if (train.optimizer != in_file.optimizer || train.schedule != in_file.schedule)
+    forget_other_rules(resolved, overrides);
+  forget_other_lengths(resolved);
   if (!resolved.origins.contains("name")) {
     resolved.config.name = std::filesystem::path(file).stem().string();
     resolved.origins["name"] =
@@ -324,7 +348,7 @@ Config config_from_json(const nlohmann::json& json, const std::string& source) {
   if (!json.is_object()) throw ConfigError("{}: expected an object of config keys", source);
   ResolvedConfig resolved;
   read_json(resolved, json, "", source);
-  forget_other_optimizers(resolved);
+  forget_other_rules(resolved);
   derive(resolved);
   validate(resolved);
   return resolved.config;

@@ -121,8 +121,10 @@ TEST(LoadConfig, RefusesAWrongType) {
   EXPECT_EQ(rejection("log: {csv: False}", {{"log.jsonl=TRUE"}}), "") << "as YAML spells them";
   EXPECT_EQ(rejection("", {{"train.lr=0,001"}}),
             "--set train.lr: expected a number of at least 0, found '0,001'; use 0.001");
-  EXPECT_EQ(rejection("model: {family: resnet, blocks: [[1], 2]}"),
-            "run.yaml:1: model.blocks: expected a plain list, found lists or keys inside it");
+  EXPECT_EQ(
+      rejection("model: {family: resnet, blocks: [[1], 2]}"),
+      "run.yaml:1: model.blocks: expected a list of whole numbers of at least 1 and at most 2048, such as "
+      "[2, 2, 2], found the list [[1], 2]");
 }
 
 TEST(LoadConfig, RefusesAValueOutOfRange) {

@@ -12,6 +12,7 @@
 #include "tandem/config/validate_data.h"
 #include "tandem/config/validate_parallel.h"
 #include "tandem/config/validate_size.h"
+#include "tandem/config/validate_train.h"
 
 namespace tandem {
 namespace {
@@ -47,6 +48,19 @@ void check_keys_of_optimizer(const ResolvedConfig& resolved) {
     }
     throw ConfigError("{}: {} has no such setting (it belongs to {}); remove it",
                       place_of(resolved, key.path), name_of(optimizer), fmt::join(users, ", "));
+  }
+}
+
+void check_keys_of_schedule(const ResolvedConfig& resolved) {
+  const ScheduleKind schedule = resolved.config.train.schedule;
+  for (const Key& key : keys()) {
+    if (applies(key, schedule) || !was_given(resolved, key.path)) continue;
+    std::vector<std::string_view> users;
+    for (size_t i = 0; i < std::size(kScheduleNames); ++i) {
+      if (applies(key, static_cast<ScheduleKind>(i))) users.push_back(kScheduleNames[i]);
+    }
+    throw ConfigError("{}: train.schedule {} has no such setting (it belongs to {}); remove it",
+                      place_of(resolved, key.path), name_of(schedule), fmt::join(users, ", "));
   }
 }
 
@@ -126,11 +140,13 @@ void validate(const ResolvedConfig& resolved) {
   check_name(resolved);
   check_keys_of_family(resolved);
   check_keys_of_optimizer(resolved);
+  check_keys_of_schedule(resolved);
   check_heads(resolved);
   check_layers(resolved);
   check_images(resolved);
   validate_data(resolved);
   check_batch(resolved);
+  validate_train(resolved);
   validate_parallel(resolved);
   validate_size(resolved);
 }

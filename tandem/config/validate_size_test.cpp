@@ -60,6 +60,7 @@ TEST(ValidateSize, TakesTheLargestThatWereEverTrained) {
 TEST(ValidateSize, EveryCountHasAnUpperEnd) {
   for (const Key& key : keys()) {
     if (!key.expects.starts_with("a whole number") || key.path == "train.seed") continue;
+    if (key.path == "train.tokens") continue;  // only divided, and the steps that come of it have an end
     EXPECT_LE(key.limits.max, kMaxCount) << key.path;
   }
 }

@@ -181,9 +181,6 @@ std::string expects(const Limits& limits, const std::vector<int64_t>&) {
 std::string expects(const Limits&, const Recompute&) {
   return "none, full, every:K (K at least 1), selective, all_but_attention or auto";
 }
-std::string expects(const Limits&, const DataSources&) {
-  return "a set, or a list such as [{path: a, weight: 2}, {path: b, weight: 1}]";
-}
 std::string expects_name(Names names, bool list) {
   return fmt::format("{}{}", list ? "a list of " : "one of ", fmt::join(names, ", "));
 }
@@ -255,48 +252,14 @@ Problem decode(const RawValue& raw, const Limits& limits, Recompute& out) {
   return {};
 }
 
-Problem decode(const RawValue& raw, const Limits& limits, DataSources& out) {
-  if (const std::string* path = scalar(raw)) {
-    out = *path;
-    return {};
-  }
-  if (!raw.is_list || raw.items.empty()) return mismatch(expects(limits, out), raw);
-  std::vector<DataSource> sets;
-  for (size_t i = 0; i < raw.items.size(); ++i) {
-    DataSource& set = sets.emplace_back();
-    if (raw.tables.empty() || raw.tables[i].empty()) set.path = raw.items[i];
-    for (const auto& [name, value] : raw.tables.empty() ? RawValue::Table{} : raw.tables[i]) {
-      if (name == "path") {
-        set.path = value;
-      } else if (name != "weight") {
-        return fmt::format("expected path and weight, found {} in {}", in_quotes(name),
-                           shortened(raw.items[i]));
-      } else if (const auto weight = parse_real(value); !weight || !(*weight > 0)) {
-        return fmt::format("expected a weight above 0, found {}", in_quotes(value));
-      } else {
-        set.weight = *weight;
-      }
-    }
-    if (set.path.empty()) return fmt::format("expected a path in {}", shortened(raw.items[i]));
-  }
-  out = DataSources(std::move(sets));
-  return {};
-}
-
-nlohmann::json encode(const DataSources& value) {
-  if (value.sets.size() == 1) return value.sets.front().path;
-  nlohmann::json list = nlohmann::json::array();
-  for (const DataSource& set : value.sets) list.push_back({{"path", set.path}, {"weight", set.weight}});
-  return list;
-}
-
 void RawValue::add(const Table& table) {
   std::string text;
+  const bool is_list = !table.empty() && table.front().first.empty();
   for (const auto& [name, value] : table)
-    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", name, value);
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", is_list ? "" : name + ": ", value);
   tables.resize(items.size());
   tables.push_back(table);
-  items.push_back("{" + text + "}");
+  items.push_back(is_list ? "[" + text + "]" : "{" + text + "}");
 }
 
 void RawValue::add(std::string item) {

@@ -14,7 +14,8 @@
 namespace tandem {
 
 // What YAML, JSON and --set all come down to: a scalar (one item), a list, or nothing.
-// An item of a list may be a table of names and values; its text stands for it in messages.
+// An item of a list may be a table of names and values, or a list, which is a table without names; its text
+// stands for it in messages.
 struct RawValue {
   using Table = std::vector<std::pair<std::string, std::string>>;
   std::vector<std::string> items;
@@ -54,6 +55,7 @@ Problem decode(const RawValue& raw, const Limits& limits, std::string& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<int64_t>& out);
 Problem decode(const RawValue& raw, const Limits& limits, Recompute& out);
 Problem decode(const RawValue& raw, const Limits& limits, DataSources& out);
+Problem decode(const RawValue& raw, const Limits& limits, std::vector<StepValue>& out);
 
 std::string expects(const Limits& limits, int64_t);  // "a whole number of at least 1", for messages and docs
 std::string expects(const Limits& limits, double);
@@ -62,6 +64,7 @@ std::string expects(const Limits& limits, const std::string&);
 std::string expects(const Limits& limits, const std::vector<int64_t>&);
 std::string expects(const Limits& limits, const Recompute&);
 std::string expects(const Limits& limits, const DataSources&);
+std::string expects(const Limits& limits, const std::vector<StepValue>&);
 
 inline nlohmann::json encode(int64_t value) { return value; }
 inline nlohmann::json encode(double value) { return value; }
@@ -70,6 +73,7 @@ inline nlohmann::json encode(const std::string& value) { return value; }
 inline nlohmann::json encode(const std::vector<int64_t>& value) { return value; }
 inline nlohmann::json encode(const Recompute& value) { return to_string(value); }
 nlohmann::json encode(const DataSources& value);
+nlohmann::json encode(const std::vector<StepValue>& values);
 
 // Enums and lists of enums, through their names.
 Problem decode_name(const RawValue& raw, Names names, Aliases aliases, size_t& out);

@@ -50,7 +50,7 @@ TEST(YamlShape, ExpandsNoAliases) {
     bomb += std::string(1, c) + ": &" + c + " [*" + last + repeated(", *" + last, 8) + "]\n";
   }
   EXPECT_EQ(rejection(bomb), "run.yaml:1: a: no such key; `tandem explain CONFIG` shows every key");
-  EXPECT_EQ(rejection("model: {blocks: &a [*a]}"), rejection("model: {blocks: [[1]]}"));
+  EXPECT_EQ(rejection("model: {blocks: &a [*a]}"), rejection("model: {blocks: [[[1]]]}"));
   EXPECT_EQ(rejection("train: {batch: &b 16, micro_batch: *b}"), "") << "aliases are fine otherwise";
 }
 

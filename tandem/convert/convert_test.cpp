@@ -76,6 +76,39 @@ TEST_F(Convert, SchedulersOfDeepSpeed) {
   EXPECT_TRUE(was_said("scheduler.params.warmup_type = log"));
 }
 
+TEST_F(Convert, SchedulesWithAStablePhase) {
+  const TrainConfig trainer =
+      convert("args.json",
+              R"({"max_steps": 100, "lr_scheduler_type": "warmup_stable_decay", "warmup_steps": 5,
+          "lr_scheduler_kwargs": {"num_decay_steps": 20, "min_lr_ratio": 0.1, "decay_type": "1-sqrt"}})")
+          .train;
+  EXPECT_EQ(ScheduleKind::Wsd, trainer.schedule);
+  EXPECT_EQ(20, trainer.decay_steps);
+  EXPECT_EQ(DecayShape::Sqrt, trainer.decay_shape);
+  EXPECT_EQ(0.1, trainer.min_lr);
+  const TrainConfig titan = convert("t.toml",
+                                    "[training]\nsteps = 100\n[lr_scheduler]\nwarmup_steps = 10\n"
+                                    "decay_ratio = 0.8\ndecay_type = 'cosine'\n",
+                                    1)
+                                .train;
+  EXPECT_EQ(ScheduleKind::Wsd, titan.schedule);
+  EXPECT_EQ(80, titan.decay_steps);
+  EXPECT_EQ(DecayShape::Cosine, titan.decay_shape);
+}
+
+TEST_F(Convert, TheBestCheckpointAndWhenToStop) {
+  const Config config = convert("args.json", R"({"max_steps": 100, "load_best_model_at_end": true,
+      "metric_for_best_model": "eval_loss", "eval_strategy": "steps", "eval_steps": 10, "eval_on_start": true,
+      "early_stopping_patience": 3, "early_stopping_threshold": 0.25})");
+  EXPECT_EQ("eval_loss", config.checkpoint.best);
+  EXPECT_TRUE(config.train.eval_at_start);
+  EXPECT_EQ(3, config.train.patience);
+  EXPECT_EQ(0.25, config.train.min_delta);
+  convert("args.json", R"({"max_steps": 100, "load_best_model_at_end": true, "metric_for_best_model": "f1",
+      "eval_strategy": "steps", "eval_steps": 10})");
+  EXPECT_TRUE(was_said("metric_for_best_model = f1"));
+}
+
 TEST_F(Convert, ShardingByNameAndNumber) {
   const std::pair<const char*, Strategy> cases[] = {{"FULL_SHARD", Strategy::Fsdp},
                                                     {"1", Strategy::Fsdp},
@@ -138,7 +171,7 @@ TEST_F(Convert, RanksThatAreGivenScaleTheBatch) {
   EXPECT_EQ(2, config.train.micro_batch);
   EXPECT_EQ(4, config.parallel.data);
   EXPECT_EQ(Strategy::Ddp, config.parallel.strategy);
-  EXPECT_TRUE(was_said("to do: train.steps: num_train_epochs = 3"));
+  EXPECT_EQ(3, config.train.epochs);
 }
 
 TEST_F(Convert, ArgumentsFillInWhatDeepSpeedLeavesToThem) {

@@ -59,8 +59,8 @@ constexpr Rule kRules[] = {
     read("scheduler.params.warmup_type"),
     read("scheduler.params.total_num_steps"),
     read("scheduler.params.cos_min_ratio"),
-    lost("scheduler.params.warmup_min_lr", "warm-up starts at 0", "0"),
-    lost("scheduler.params.warmup_min_ratio", "warm-up starts at 0", "0"),
+    read("scheduler.params.warmup_min_lr"),
+    same("scheduler.params.warmup_min_ratio", "train.start_lr"),
     lost("scheduler", "train.schedule has no such number"),
     read("activation_checkpointing.number_checkpoints"),
     lost("activation_checkpointing",
@@ -223,13 +223,21 @@ void read_scheduler(const Source& source, Draft& draft) {
     draft.set("train.min_lr", source.number("scheduler.params.cos_min_ratio").value_or(1e-4));
   } else {
     return draft.lost(source.full("scheduler.type"), *name,
-                      "train.schedule is cosine, linear or constant, after train.warmup steps");
+                      "train.schedule is that of docs/config.md, after train.warmup steps");
   }
   if (!tell_auto(source, "scheduler.params.warmup_num_steps", "train.warmup", draft))
     draft.set("train.warmup", source.whole("scheduler.params.warmup_num_steps").value_or(1000));
   tell_auto(source, "scheduler.params.warmup_max_lr", "train.lr", draft);
   tell_auto(source, "scheduler.params.total_num_steps", "train.steps", draft);
-  if (const auto lr = source.number("scheduler.params.warmup_max_lr")) draft.set("train.lr", *as_number(*lr));
+  const auto lr = source.number("scheduler.params.warmup_max_lr");
+  if (lr) draft.set("train.lr", *as_number(*lr));
+  if (const auto low = source.number("scheduler.params.warmup_min_lr"); low && *low > 0) {
+    if (lr && *lr > 0) {
+      draft.set("train.start_lr", *as_number(*low / *lr));
+    } else {
+      draft.hint("train.start_lr", "0", "warmup_min_lr is a rate; here it is a fraction of train.lr");
+    }
+  }
   if (const auto steps = source.whole("scheduler.params.total_num_steps")) draft.set("train.steps", *steps);
   if (source.text("scheduler.params.warmup_type").value_or("log") == "log")
     draft.lost(source.full("scheduler.params.warmup_type"), "log",

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -43,7 +44,7 @@ constexpr Rule kRules[] = {
     same("lr_scheduler.min_lr_factor", "train.min_lr"),
     same("lr_scheduler.lr_min", "train.min_lr", "0"),
     read("lr_scheduler.decay_type"),
-    lost("lr_scheduler.decay_ratio", "the rate falls from the end of warm-up; there is no stable phase"),
+    read("lr_scheduler.decay_ratio"),
     lost("lr_scheduler", "the schedule ends with train.steps"),
     read("training.local_batch_size"),
     read("training.batch_size"),
@@ -157,10 +158,19 @@ void read_optimizer(const Source& source, Draft& draft) {
   set_hyper(optimizer, "train.beta1", source.number("optimizer.beta1").value_or(0.9), draft);
   set_hyper(optimizer, "train.beta2", source.number("optimizer.beta2").value_or(0.95), draft);
   set_hyper(optimizer, "train.eps", source.number("optimizer.eps").value_or(1e-8), draft);
+}
+
+// With a ratio there is a stable phase; without, the rate falls from the end of warm-up on.
+void read_schedule(const Source& source, Draft& draft) {
   const std::string decay = source.text("lr_scheduler.decay_type").value_or("linear");
-  draft.set("train.schedule", decay == "cosine" ? "cosine" : "linear");
-  if (decay != "cosine" && decay != "linear")
-    draft.lost("lr_scheduler.decay_type", decay, "linear is the nearest of cosine, linear and constant");
+  const std::optional<double> ratio = source.number("lr_scheduler.decay_ratio");
+  if (!ratio && (decay == "linear" || decay == "cosine")) return draft.set("train.schedule", decay);
+  const auto steps = static_cast<double>(source.whole("training.steps").value_or(10000));
+  const auto warmup = static_cast<double>(source.whole("lr_scheduler.warmup_steps").value_or(200));
+  draft.set("train.schedule", "wsd");
+  draft.set("train.decay_shape", decay);
+  draft.set("train.decay_steps",
+            std::llround(ratio ? std::min(*ratio * steps, steps - warmup) : steps - warmup));
 }
 
 void read_precision(const Source& source, Draft& draft) {
@@ -291,6 +301,7 @@ void convert_torchtitan(const Source& source, Draft& draft, Sizes& sizes) {
   apply_rules(source, kRules, draft);
   read_model(source, draft);
   read_optimizer(source, draft);
+  read_schedule(source, draft);
   read_precision(source, draft);
   read_data(source, draft);
   read_checkpoint(source, draft);

@@ -39,6 +39,9 @@ constexpr Rule kRules[] = {
     read("lr_scheduler_type"),
     read("lr_scheduler_kwargs.min_lr"),
     read("lr_scheduler_kwargs.min_lr_rate"),
+    read("lr_scheduler_kwargs.min_lr_ratio"),
+    read("lr_scheduler_kwargs.num_decay_steps"),
+    read("lr_scheduler_kwargs.decay_type"),
     lost("lr_scheduler_kwargs", "train.schedule has no such number"),
     read("warmup_steps"),
     read("warmup_ratio"),
@@ -100,7 +103,9 @@ constexpr Rule kRules[] = {
     lost("eval_delay", "evaluations come every train.eval_every steps", "0"),
     lost("per_device_eval_batch_size", "evaluation takes train.micro_batch; data.eval_samples says how many",
          "8"),
-    lost("eval_on_start", "tandem evaluate gives the loss of a checkpoint, one of step 0 too"),
+    same("eval_on_start", "train.eval_at_start"),
+    same("early_stopping_patience", "train.patience"),
+    same("early_stopping_threshold", "train.min_delta"),
     lost("eval_accumulation_steps", kLoss),
     lost("eval_do_concat_batches", kLoss, "true"),
     lost("eval_use_gather_object", kLoss),
@@ -121,9 +126,9 @@ constexpr Rule kRules[] = {
     lost("push_to_hub_token", kHub, "\"<PUSH_TO_HUB_TOKEN>\""),
     lost("push_to_hub_model_id", kHub),
     lost("push_to_hub_organization", kHub),
-    lost("load_best_model_at_end", "metrics.jsonl has each eval_loss; take that checkpoint"),
-    lost("metric_for_best_model", "metrics.jsonl has each eval_loss; take that checkpoint"),
-    lost("greater_is_better", "metrics.jsonl has each eval_loss; take that checkpoint"),
+    read("load_best_model_at_end"),
+    read("metric_for_best_model"),
+    read("greater_is_better"),
     lost("ignore_data_skip", "a resume goes on at the data's exact position"),
     lost("resume_from_checkpoint", "give it to tandem train: --resume-from-checkpoint"),
     lost("full_determinism", "runs are the same bit for bit always"),
@@ -169,8 +174,8 @@ constexpr Schedule kSchedules[] = {
     {"polynomial", "linear", false},
     {"cosine_with_restarts", "cosine", false},
     {"cosine_warmup_with_min_lr", "cosine", false},
-    {"inverse_sqrt", "cosine", false},
-    {"warmup_stable_decay", "constant", false},
+    {"inverse_sqrt", "inverse_sqrt", true},
+    {"warmup_stable_decay", "wsd", true},
     {"reduce_lr_on_plateau", "constant", false},
 };
 
@@ -182,10 +187,18 @@ void read_schedule(const Source& source, Draft& draft) {
   draft.set("train.schedule", std::string(ours));
   if (found == std::end(kSchedules) || !found->exact)
     draft.lost(source.full("lr_scheduler_type"), name,
-               fmt::format("{} is the nearest of cosine, linear and constant", ours));
+               fmt::format("{} is the nearest that train.schedule has", ours));
+  if (ours == "inverse_sqrt") return;
   double end = source.number("lr_scheduler_kwargs.min_lr_rate").value_or(0);
   const double lr = source.number("learning_rate").value_or(5e-5);
   if (const auto least = source.number("lr_scheduler_kwargs.min_lr"); least && lr > 0) end = *least / lr;
+  if (ours == "wsd") {
+    end = source.number("lr_scheduler_kwargs.min_lr_ratio").value_or(0);
+    if (const auto steps = source.whole("lr_scheduler_kwargs.num_decay_steps"))
+      draft.set("train.decay_steps", *steps);
+    const std::string shape = source.text("lr_scheduler_kwargs.decay_type").value_or("cosine");
+    draft.set("train.decay_shape", shape == "1-sqrt" ? "sqrt" : shape);
+  }
   if (ours != "constant") draft.set("train.min_lr", *as_number(end));
 }
 
@@ -205,10 +218,7 @@ std::optional<int64_t> read_duration(const Source& source, Draft& draft) {
     draft.set("train.steps", *steps);
   } else {
     const double epochs = source.number("num_train_epochs").value_or(3);
-    draft.hint("train.steps", fmt::format("{} * sequences / batch", epochs),
-               fmt::format("num_train_epochs = {}: Tandem counts steps: epochs * sequences of the set / "
-                           "train.batch, rounded up",
-                           epochs));
+    draft.set("train.epochs", *as_number(epochs));
   }
   const double ratio = source.number("warmup_ratio").value_or(0),
                given = source.number("warmup_steps").value_or(0);
@@ -245,6 +255,21 @@ void read_intervals(const Source& source, std::optional<int64_t> steps, Draft& d
   } else {
     draft.set("train.eval_every", 0);
     if (evaluate != "no") draft.lost(key, evaluate, "train.eval_every counts steps; 0 is never");
+  }
+}
+
+// The checkpoint that it would load at the end is kept, and called `best`.
+void read_best(const Source& source, Draft& draft) {
+  if (!source.is_on("load_best_model_at_end")) return;
+  const std::string metric = source.text("metric_for_best_model").value_or("loss");
+  const Value* every = draft.get("train.eval_every");
+  if ((metric != "loss" && metric != "eval_loss") || source.is_on("greater_is_better")) {
+    draft.lost("metric_for_best_model", metric, "checkpoint.best is found by eval_loss, the lowest");
+  } else if (every != nullptr && *every == 0) {
+    draft.lost("load_best_model_at_end", true,
+               "checkpoint.best is found by evaluations; set train.eval_every");
+  } else {
+    draft.set("checkpoint.best", "eval_loss");
   }
 }
 
@@ -317,6 +342,7 @@ void convert_trainer(const Source& source, Draft& draft, Sizes& sizes) {
   read_optimizer(source, draft);
   read_schedule(source, draft);
   read_intervals(source, read_duration(source, draft), draft);
+  read_best(source, draft);
   if (source.is_on("bf16") && source.is_on("fp16"))
     throw ConfigError("{}: bf16 and fp16 are both true; turn one off", source.file());
   if (source.is_on("bf16")) draft.set("precision", "bf16");

@@ -65,6 +65,9 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
   TANDEM_CHECK(options.rank >= 0 && options.rank < options.world_size);
   TANDEM_CHECK(options.global_batch > 0 &&
                options.global_batch % (options.micro_batch * options.world_size) == 0);
+  for (const BatchStretch& stretch : options.ramp)
+    TANDEM_CHECK(stretch.global_batch > 0 &&
+                 stretch.global_batch % (options.micro_batch * options.world_size) == 0);
   TANDEM_CHECK(options.workers >= 0 && (options.workers == 0 || options.prefetch > 0));
   TANDEM_CHECK(static_cast<int64_t>(memory.size()) >= loader_bytes(spec_, options));
   TANDEM_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kAlignment == 0);
@@ -108,14 +111,28 @@ void Loader::stop() {
 int64_t Loader::num_micro_batches() const {
   TANDEM_CHECK(options_.pass == Pass::Once, "a shuffled pass has no end");
   const int64_t num_batches = (num_samples_once() + options_.global_batch - 1) / options_.global_batch;
-  return num_batches * micro_batches_per_batch();
+  return num_batches * micro_batches_in(options_.global_batch);
+}
+
+Loader::BatchPlace Loader::batch_of(int64_t micro_batch) const {
+  int64_t begin = origin_, batches = batches_;
+  for (const BatchStretch& stretch : options_.ramp) {
+    const int64_t count = std::max<int64_t>(0, stretch.up_to - batches);
+    const int64_t each = micro_batches_in(stretch.global_batch);
+    if (micro_batch < count * each)
+      return {begin + micro_batch / each * stretch.global_batch, stretch.global_batch, micro_batch % each};
+    micro_batch -= count * each;
+    begin += count * stretch.global_batch;
+    batches += count;
+  }
+  const int64_t each = micro_batches_in(options_.global_batch);
+  return {begin + micro_batch / each * options_.global_batch, options_.global_batch, micro_batch % each};
 }
 
 int64_t Loader::first_sample_of(int64_t micro_batch) const {
-  const int64_t batch = micro_batch / micro_batches_per_batch(),
-                within = micro_batch % micro_batches_per_batch();
-  const int64_t slice = options_.global_batch / options_.world_size;
-  return origin_ + batch * options_.global_batch + options_.rank * slice + within * options_.micro_batch;
+  const BatchPlace batch = batch_of(micro_batch);
+  return batch.begin + options_.rank * (batch.size / options_.world_size) +
+         batch.within * options_.micro_batch;
 }
 
 int64_t Loader::valid_targets(int64_t first_sample, int64_t count) const {
@@ -211,11 +228,16 @@ MicroBatch Loader::next() {
 
 int64_t Loader::position() const {
   const std::lock_guard lock(mutex_);
-  return origin_ + delivered_ / micro_batches_per_batch() * options_.global_batch;
+  return batch_of(delivered_).begin;
 }
 
-void Loader::seek(int64_t position, const std::optional<MixtureStart>& start) {
-  TANDEM_CHECK(position >= 0);
+int64_t Loader::batch_size() const {
+  const std::lock_guard lock(mutex_);
+  return batch_of(delivered_).size;
+}
+
+void Loader::seek(int64_t position, const std::optional<MixtureStart>& start, int64_t batches) {
+  TANDEM_CHECK(position >= 0 && batches >= 0);
   std::unique_lock lock(mutex_);
   paused_ = true;
   const bool idle = changed_.wait_for(lock, std::chrono::duration<double>(options_.timeout_s),
@@ -227,6 +249,7 @@ void Loader::seek(int64_t position, const std::optional<MixtureStart>& start) {
   }
   if (start) sampler_.begin(*start);
   origin_ = position;
+  batches_ = batches;
   claimed_ = released_ = delivered_ = 0;
   paused_ = false;
   claimable_.notify_all();

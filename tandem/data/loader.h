@@ -23,9 +23,16 @@ enum class Pass {
   Once,      // every sample once, padded with samples without targets: evaluation
 };
 
+// The global batches up to that number, counted from 1, are of another size.
+struct BatchStretch {
+  int64_t up_to = 0;
+  int64_t global_batch = 1;
+};
+
 struct LoaderOptions {
   Pass pass = Pass::Shuffled;
-  int64_t global_batch = 1;  // samples over all ranks; a multiple of micro_batch * world_size
+  int64_t global_batch = 1;             // samples over all ranks; a multiple of micro_batch * world_size
+  std::vector<BatchStretch> ramp = {};  // sizes before that one, in order; such multiples, too
   int64_t micro_batch = 1;
   int64_t rank = 0, world_size = 1;
   int64_t workers = 0;   // threads; 0 = next() makes the micro-batch itself
@@ -67,16 +74,19 @@ class Loader {
   // Where the next global batch begins, counted in samples over all ranks: what a checkpoint stores. A global
   // batch counts once its last micro-batch has been delivered.
   int64_t position() const;
-  // The next global batch begins there; of a mixture, that its sets are drawn from anew may be said, too.
-  void seek(int64_t position, const std::optional<MixtureStart>& start = std::nullopt);
+  // The next global batch begins there, and is the one after `batches` others; of a mixture, that its sets
+  // are drawn from anew may be said, too.
+  void seek(int64_t position, const std::optional<MixtureStart>& start = std::nullopt, int64_t batches = 0);
+  // Samples of the global batch that next() is in, or begins.
+  int64_t batch_size() const;
   const Sampler& sampler() const { return sampler_; }
 
   // Targets in samples [first, first + count) of all ranks: the weight of a global batch, known before it
   // runs.
   int64_t valid_targets(int64_t first_sample, int64_t count) const;
 
-  int64_t micro_batches_per_batch() const {
-    return options_.global_batch / options_.world_size / options_.micro_batch;
+  int64_t micro_batches_in(int64_t global_batch) const {
+    return global_batch / options_.world_size / options_.micro_batch;
   }
   int64_t num_micro_batches() const;  // Pass::Once: how often next() may be called from position 0
 
@@ -92,6 +102,13 @@ class Loader {
   };
 
   Slot& slot_of(int64_t micro_batch) { return slots_[static_cast<size_t>(micro_batch) % slots_.size()]; }
+  // Where a micro-batch, counted from origin_, lies.
+  struct BatchPlace {
+    int64_t begin = 0;  // first sample of its global batch
+    int64_t size = 0;   // of that
+    int64_t within = 0;
+  };
+  BatchPlace batch_of(int64_t micro_batch) const;
   int64_t first_sample_of(int64_t micro_batch) const;
   bool is_padding(int64_t sample) const {
     return options_.pass == Pass::Once && sample >= num_samples_once();
@@ -114,6 +131,7 @@ class Loader {
   mutable std::mutex mutex_;  // guards what follows, and who owns which slot
   std::condition_variable claimable_, changed_;
   int64_t origin_ = 0;     // the position of the last seek
+  int64_t batches_ = 0;    // global batches before it
   int64_t claimed_ = 0;    // micro-batches that workers have begun
   int64_t released_ = 0;   // micro-batches whose slots may be filled again
   int64_t delivered_ = 0;  // micro-batches that next() has returned

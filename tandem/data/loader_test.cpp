@@ -329,5 +329,43 @@ TEST(Loader, WantsExactlyTheMemoryItAnnounces) {
   EXPECT_THROW(Loader(set, options, {arena.data, arena.size - 64}), BugError);
 }
 
+// A ramp of 4, 4, 8, 8, 8, then 16: every sample once, in the order of one rank, on any number of ranks and
+// from any batch on.
+TEST(Loader, TakesSmallerBatchesFirst) {
+  const Numbered data(1000);
+  LoaderOptions options{.global_batch = 16, .ramp = {{2, 4}, {5, 8}}, .micro_batch = 2};
+  const std::vector<int64_t> sizes = {4, 4, 8, 8, 8, 16, 16};
+  Sampler order(data.parts(), true, options.seed);
+  for (const int64_t ranks : {1, 2}) {
+    for (size_t from = 0; from < sizes.size(); ++from) {
+      int64_t position = 0;
+      for (size_t i = 0; i < from; ++i) position += sizes[i];
+      std::vector<std::unique_ptr<Loading>> all;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        LoaderOptions own = options;
+        own.rank = rank;
+        own.world_size = ranks;
+        own.workers = 2;
+        all.push_back(std::make_unique<Loading>(data, own));
+        all.back()->loader.seek(position, std::nullopt, static_cast<int64_t>(from));
+      }
+      for (size_t i = from; i < sizes.size(); ++i) {
+        std::vector<int32_t> expected, found;
+        for (int64_t s = 0; s < sizes[i]; ++s)
+          expected.push_back(static_cast<int32_t>(order.index(position + s)));
+        for (auto& rank : all) {
+          ASSERT_EQ(rank->loader.position(), position);
+          ASSERT_EQ(rank->loader.batch_size(), sizes[i]);
+          for (int64_t m = 0; m < rank->loader.micro_batches_in(sizes[i]); ++m) {
+            for (const int32_t index : see(rank->loader, 2).indices) found.push_back(index);
+          }
+        }
+        ASSERT_EQ(found, expected) << "batch " << i << " from " << from << " on " << ranks;
+        position += sizes[i];
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem

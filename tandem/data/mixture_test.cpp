@@ -50,7 +50,7 @@ struct Ranks {
     std::vector<int32_t> tokens;
     for (int batch = 0; batch < count; ++batch) {
       for (auto& loader : loaders) {
-        for (int64_t i = 0; i < loader->micro_batches_per_batch(); ++i) {
+        for (int64_t i = 0; i < loader->micro_batches_in(loader->batch_size()); ++i) {
           const MicroBatch micro = loader->next();
           tokens.insert(tokens.end(), micro.tokens, micro.tokens + 2);
         }

@@ -37,6 +37,10 @@ void EventLog::write(const EvalRecord& eval) {
     fields["eval_accuracy"] = shortest_double(*eval.eval_accuracy);
     message += fmt::format(", accuracy {:.2f}%", 100 * *eval.eval_accuracy);
   }
+  for (const auto& [name, value] : eval.more) {
+    fields[name] = shortest_double(value);
+    message += fmt::format(", {} {}", name, format_loss(value));
+  }
   write("eval", message, fields);
 }
 

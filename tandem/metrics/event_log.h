@@ -6,7 +6,10 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tandem/metrics/append_file.h"
 
@@ -16,6 +19,7 @@ struct EvalRecord {
   int64_t step = 0;
   float eval_loss = 0;
   std::optional<float> eval_accuracy;
+  std::vector<std::pair<std::string, float>> more = {};  // eval_loss/NAME
 };
 
 class EventLog {

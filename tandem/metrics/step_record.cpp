@@ -94,6 +94,7 @@ std::string jsonl_row(const StepRecord& record) {
     }
     row += fmt::format("{}\"{}\":{}", row.empty() ? "{" : ",", name, text);
   });
+  for (const auto& [name, value] : record.more) row += fmt::format(",\"{}\":{}", name, json_value(value));
   return row + "}";
 }
 
@@ -106,6 +107,7 @@ std::vector<NamedNumber> numbers_of(const StepRecord& record) {
       numbers.push_back({name, static_cast<double>(value)});
     }
   });
+  for (const auto& [name, value] : record.more) numbers.push_back({name, static_cast<double>(value)});
   return numbers;
 }
 

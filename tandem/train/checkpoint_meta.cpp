@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tandem/config/batch_ramp.h"
 #include "tandem/config/print.h"
 
 namespace tandem {
@@ -59,7 +60,7 @@ CheckpointMeta checkpoint_meta(const Config& config, const MeshShape& mesh, cons
   meta.step = last.step;
   meta.epoch = last.epoch;
   meta.samples = loader.position();
-  meta.batch = config.train.batch;
+  meta.batch = batch_of_step(config.train, std::max<int64_t>(1, last.step));
   meta.loss = last.loss;
   meta.metrics = {
       {std::string(rate_key(last.unit)), last.per_s}, {"grad_norm", last.grad_norm}, {"lr", last.lr}};
@@ -81,7 +82,7 @@ StepRecord restore_meta(const CheckpointMeta& meta, const Config& config, StepRu
                         Loader& loader) {
   runner.set_updates(meta.scalars.at("updates").get<int64_t>());
   runner.scaler().restore(meta.scalars.at("loss_scaler"));
-  loader.seek(meta.samples, mixture_start(meta, config.data.train));
+  loader.seek(meta.samples, mixture_start(meta, config.data.train), meta.step);
   const auto measured = [&](const char* key) {
     const auto found = meta.metrics.find(key);
     return found != meta.metrics.end() && found->is_number() ? std::optional(found->get<float>())

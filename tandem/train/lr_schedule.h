@@ -1,4 +1,5 @@
-// The learning rate of each step: linear warm-up, then cosine, linear or constant to the end.
+// The learning rate of each step: warm-up, then one of the schedules to the end. What PyTorch or transformers
+// also have gives the same rates there, with the step of ours that is one more than their index.
 #pragma once
 
 #include "tandem/config/config.h"

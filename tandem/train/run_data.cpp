@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "tandem/base/error.h"
+#include "tandem/config/derive.h"
+#include "tandem/config/validate.h"
 #include "tandem/data/mixture.h"
 #include "tandem/data/open_dataset.h"
 
@@ -32,6 +34,8 @@ LoaderOptions train_loader_options(const Config& config, const MeshPosition& at)
   options.rank = at.data;
   options.world_size = at.shape.data;
   options.global_batch = config.train.batch;
+  for (const StepValue& stretch : config.train.batch_ramp)
+    options.ramp.push_back({stretch.step, static_cast<int64_t>(stretch.value)});
   options.micro_batch = config.train.micro_batch;
   options.workers = config.data.workers;
   options.prefetch = config.data.prefetch;
@@ -120,6 +124,12 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
         sources.text());
   }
   return data;
+}
+
+void resolve_epochs(ResolvedConfig& resolved) {
+  if (resolved.config.train.epochs == 0) return;
+  derive_epochs(resolved, open_run_data(resolved.config, Split::Train)->num_samples());
+  validate(resolved);  // warm-up and decay against the steps that there are now
 }
 
 }  // namespace tandem

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tandem/base/mesh.h"
-#include "tandem/config/config.h"
+#include "tandem/config/load.h"
 #include "tandem/data/dataset.h"
 #include "tandem/data/loader.h"
 #include "tandem/metrics/step_record.h"
@@ -24,5 +24,8 @@ bool keeps_end_apart(const DataConfig& data, const std::string& set);
 bool keeps_ends_apart(const DataConfig& data);  // of any of its sets
 
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split);
+
+// Derives train.steps where train.epochs is given: only who opens the data can tell.
+void resolve_epochs(ResolvedConfig& resolved);
 
 }  // namespace tandem

@@ -17,9 +17,9 @@
 
 namespace tandem {
 
-double step_flops(const OpenRun& run) {
+double batch_flops(const OpenRun& run, int64_t samples) {
   return static_cast<double>(run.steps->session().step().model_flops) *
-         static_cast<double>(run.config.accumulation() * run.config.parallel.data);
+         static_cast<double>(samples / run.config.train.micro_batch);
 }
 
 namespace {
@@ -104,7 +104,8 @@ void finish_run(OpenRun& run, const StepRecord& last, const RunTotals& totals) {
   summary.per_s =
       totals.train_s > 0 ? static_cast<double>(totals.train_targets) / totals.train_s : last.per_s;
   const int64_t targets = config.train.batch * run.steps->train_data().spec().num_targets();
-  const double flops_per_target = step_flops(run) / static_cast<double>(std::max<int64_t>(1, targets));
+  const double flops_per_target =
+      batch_flops(run, config.train.batch) / static_cast<double>(std::max<int64_t>(1, targets));
   if (totals.peak_flops > 0) summary.mfu = summary.per_s * flops_per_target / totals.peak_flops;
   summary.peak_rss_bytes = peak_rss_bytes();
   run.figures.measure(run.steps->session());

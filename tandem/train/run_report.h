@@ -14,7 +14,7 @@ struct RunTotals {
   double peak_flops = 0;      // that all devices could do in a second; known on rank 0
 };
 
-double step_flops(const OpenRun& run);  // that the model asks for, on all ranks
+double batch_flops(const OpenRun& run, int64_t samples);  // that the model asks for, on all ranks
 
 void announce_run(OpenRun& run, int64_t resumed);
 

@@ -45,8 +45,8 @@ RunSession::RunSession(const Config& config, const Backend& backend, const Build
                world.comms()),
       host_(host_layout(config, session_.step())),
       loader_(*train_data_, train_loader_options(config, world.at()), host_part(0, host_.train_ring)),
-      eval_loader_(*eval_data_, eval_loader_options(config, world.at()),
-                   host_part(host_.train_ring, host_.eval_ring)),
+      eval_sets_(config.data.eval, *eval_data_, eval_loader_options(config, world.at()),
+                 host_part(host_.train_ring, host_.eval_ring)),
       runner_(config, session_, loader_) {}
 
 std::span<std::byte> RunSession::host_part(int64_t offset, int64_t bytes) const {

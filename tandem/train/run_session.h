@@ -10,6 +10,7 @@
 #include "tandem/runtime/backend.h"
 #include "tandem/runtime/session.h"
 #include "tandem/train/compile_config.h"
+#include "tandem/train/evaluation/eval_sets.h"
 #include "tandem/train/step_runner.h"
 #include "tandem/train/world.h"
 
@@ -25,7 +26,7 @@ class RunSession {
 
   Session& session() { return session_; }
   Loader& loader() { return loader_; }
-  Loader& eval_loader() { return eval_loader_; }
+  EvalSets& eval_sets() { return eval_sets_; }
   StepRunner& runner() { return runner_; }
   const Dataset& train_data() const { return *train_data_; }
   const Dataset& eval_data() const { return *eval_data_; }
@@ -41,7 +42,8 @@ class RunSession {
   int64_t idle_rss_ = 0;  // before session_, whose construction sets it
   Session session_;
   HostLayout host_;
-  Loader loader_, eval_loader_;
+  Loader loader_;
+  EvalSets eval_sets_;
   StepRunner runner_;
 };
 

@@ -16,7 +16,7 @@ StepRunner::StepRunner(const Config& config, Session& session, Loader& loader)
 // A pipeline rank runs all micro-batches of the step in one pass, others one micro-batch a pass.
 void StepRunner::run_passes(float scale, StepResult& result) {
   const CompiledStep& step = session_.step();
-  const int64_t count = config_.accumulation();
+  const int64_t count = loader_.micro_batches_in(result.samples);
   pass_stats_.clear();
   pass_stats_.reserve(static_cast<size_t>(count));  // read_later writes into it
   for (int64_t i = 0; i < count; ++i) {
@@ -54,7 +54,8 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   StepResult result;
   // The whole batch's number of targets weighs every pass, so that accumulated gradients are those of the
   // batch in one piece, however unevenly targets are spread over it.
-  result.targets = loader_.valid_targets(loader_.position(), config_.train.batch);
+  result.samples = loader_.batch_size();
+  result.targets = loader_.valid_targets(loader_.position(), result.samples);
   const auto targets = static_cast<double>(std::max<int64_t>(1, result.targets));
   if (scaler_.active() && !std::exchange(scaler_written_, true)) {
     const Slice& state = session_.step().find(kLossScaler)->slice;

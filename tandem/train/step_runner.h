@@ -17,6 +17,7 @@ struct StepResult {
   double accuracy = 0;
   double grad_norm = 0;  // before clipping
   bool applied = true;   // false: gradients were not finite, the update was skipped
+  int64_t samples = 0;
   int64_t targets = 0;
   int64_t epoch = 0;
   double data_wait_s = 0;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,7 @@
 #include "tandem/train/config_changes.h"
 #include "tandem/train/device_threads.h"
 #include "tandem/train/divergence.h"
-#include "tandem/train/evaluate.h"
+#include "tandem/train/evaluation/eval_watch.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/interrupt.h"
 #include "tandem/train/lr_schedule.h"
@@ -38,7 +39,8 @@ class Trainer {
         session_(run.steps->session()),
         runner_(run.steps->runner()),
         directory_(run.directory),
-        journal_(run.journal) {}
+        journal_(run.journal),
+        watch_(run.config.train) {}
 
   ExitCode run() {
     journal_.log(fmt::format("rank {} of {} on {}, process {}", world_.at().rank(), world_.size(), hostname(),
@@ -55,11 +57,13 @@ class Trainer {
   ExitCode run_steps() {
     const int64_t resumed = start_state();
     if (world_.leads()) mend();
-    if (resumed >= config_.train.steps) {
-      journal_.message(
-          fmt::format("{}: already trained to step {}; raise train.steps to go on, or start over with "
-                      "--resume-from-checkpoint none",
-                      directory_.path().string(), resumed));
+    if (resumed >= config_.train.steps || ended_early(resumed)) {
+      if (resumed >= config_.train.steps) {
+        journal_.message(
+            fmt::format("{}: already trained to step {}; raise train.steps to go on, or start over with "
+                        "--resume-from-checkpoint none",
+                        directory_.path().string(), resumed));
+      }
       // It may have been killed after its last checkpoint and before its end.
       if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json"))
         finish_run(run_, last_, totals_);
@@ -92,13 +96,16 @@ class Trainer {
       save(writer, last_, /*may_be_async=*/false, /*only_finite=*/false);
     if (!world_.all(interrupt_.signal() == 0, "start")) return interrupted(writer, resumed);
 
+    if (config_.train.eval_at_start && resumed == 0) evaluate_start();
     divergence_ = Divergence(resumed);
     for (int64_t step = resumed + 1; step <= config_.train.steps; ++step) {
       const StepResult result = timed_step(step);
       StepRecord record = record_of(step, result);
-      const bool last = step == config_.train.steps;
-      if (config_.train.eval_every > 0 && (step % config_.train.eval_every == 0 || last))
-        add_evaluation(record);
+      const bool final = step == config_.train.steps;
+      const bool evaluated = config_.train.eval_every > 0 && (step % config_.train.eval_every == 0 || final);
+      const bool best = evaluated && add_evaluation(record) && config_.checkpoint.best != "none";
+      const bool early = evaluated && !final && watch_.is_out_of_patience();
+      const bool last = final || early;
       journal_.step(record);
       last_ = record;
       if (!result.applied) {
@@ -111,14 +118,18 @@ class Trainer {
       // several agree on those that had come when the step's norm was summed.
       const bool stop = !last && (world_.size() > 1 ? result.stop : interrupt_.signal() != 0);
       const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
-      if ((due || stop) && divergence_.lost_steps() == 0) {
+      if ((due || stop || best) && divergence_.lost_steps() == 0) {
         journal_.sync();
         const bool only_one = config_.checkpoint.keep == 1;  // which this one pushes out
-        if (!save(writer, record, !stop, only_one || last) && last) throw_diverged(step);
+        if (!save(writer, record, !stop, only_one || last, best) && last) throw_diverged(step);
       }
       if (stop) {
         writer.wait_committed();
         return interrupted(writer, divergence_.saved());
+      }
+      if (early) {
+        tell_early_end(step);
+        break;
       }
     }
     writer.wait_committed();
@@ -160,6 +171,7 @@ class Trainer {
     journal_.event("resume", fmt::format("from step {}", last_.step),
                    {{"step", last_.step}, {"checkpoint", manifest.directory.string()}});
     tell_changes(changes);
+    watch_.restore(manifest.meta.scalars.value("evaluations", nlohmann::json()));
     return last_.step;
   }
 
@@ -180,6 +192,7 @@ class Trainer {
   void mend() {
     for (const std::filesystem::path& path : directory_.remove_leftovers())
       journal_.message(fmt::format("warning: {}: cannot be removed; a killed run left it", path.string()));
+    if (run_.goes_on_here()) mend_best();
     const Latest elsewhere{std::nullopt, {}};  // a save will say which is the newest
     const bool goes_on = run_.options.resume.kind == ResumeFrom::Kind::Latest;
     for (const std::string& trouble :
@@ -187,6 +200,16 @@ class Trainer {
                           goes_on ? run_.restored : elsewhere)) {
       journal_.message("warning: " + trouble);
     }
+  }
+
+  // A save that was killed may have been the best; going back to an older checkpoint makes an older one it.
+  void mend_best() {
+    if (config_.checkpoint.best == "none" || !watch_.kept()) return;
+    const StoreRef store(directory_.checkpoints());
+    const std::string name = checkpoint_name(watch_.kept()->step);
+    const std::vector<std::string> there = list_checkpoints(store);
+    if (std::find(there.begin(), there.end(), name) == there.end() || store->alias(kBest) == name) return;
+    store->set_alias(kBest, name);
   }
 
   StepResult timed_step(int64_t step) {
@@ -224,26 +247,65 @@ class Trainer {
     record.data_wait_ms = result.data_wait_s * 1e3;
     record.rss_bytes = rss_bytes();
     run_.figures.add_to(record, session_, steady_s());
-    if (totals_.peak_flops > 0) record.mfu = step_flops(run_) / step_s_ / totals_.peak_flops;
+    if (totals_.peak_flops > 0) record.mfu = batch_flops(run_, result.samples) / step_s_ / totals_.peak_flops;
     return record;
   }
 
-  void add_evaluation(StepRecord& record) {
-    const EvalResult result = evaluate(session_, run_.steps->eval_loader(), world_);
-    record.eval_loss = static_cast<float>(result.loss);
-    if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(result.accuracy);
-    journal_.event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy});
-    journal_.message(record.eval_accuracy
-                         ? fmt::format("step {}: eval loss {}, accuracy {:.4f}", record.step,
-                                       format_loss(result.loss), result.accuracy)
-                         : fmt::format("step {}: eval loss {}", record.step, format_loss(result.loss)));
+  // True where it is the best so far in what checkpoint.best names.
+  bool add_evaluation(StepRecord& record) {
+    const EvalSets::Report report = evaluate_into(record);
+    return watch_.add(record.step, report.all.loss, report.loss_of(config_.checkpoint.best));
+  }
+
+  // Of the weights that training begins with. It is in the events; metrics have a row for each step.
+  void evaluate_start() {
+    StepRecord record;
+    evaluate_into(record);
+  }
+
+  EvalSets::Report evaluate_into(StepRecord& record) {
+    EvalSets::Report report = run_.steps->eval_sets().evaluate(session_, world_);
+    record.eval_loss = static_cast<float>(report.all.loss);
+    if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(report.all.accuracy);
+    std::string line = fmt::format("step {}: eval loss {}", record.step, format_loss(report.all.loss));
+    if (record.eval_accuracy) line += fmt::format(", accuracy {:.4f}", *record.eval_accuracy);
+    for (const EvalSets::Named& set : report.named) {
+      record.more.emplace_back("eval_loss/" + set.name, static_cast<float>(set.result.loss));
+      line += fmt::format(", {} {}", set.name, format_loss(set.result.loss));
+    }
+    journal_.event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy, record.more});
+    journal_.message(line);
+    return report;
+  }
+
+  bool ended_early(int64_t resumed) {
+    if (resumed == 0 || !watch_.is_out_of_patience()) return false;
+    journal_.message(fmt::format(
+        "{}: ended at step {}, after {} without a better eval_loss; raise train.patience to go on",
+        directory_.path().string(), resumed, count_of(watch_.in_vain(), "evaluation")));
+    return true;
+  }
+
+  void tell_early_end(int64_t step) {
+    const std::string what =
+        watch_.best()
+            ? fmt::format("{} without a better eval_loss than {} of step {}",
+                          count_of(watch_.in_vain(), "evaluation"), format_loss(watch_.best()->loss),
+                          watch_.best()->step)
+            : fmt::format("{} without a finite eval_loss", count_of(watch_.in_vain(), "evaluation"));
+    journal_.event("early_stop", what,
+                   {{"step", step}, {"best_step", watch_.best() ? watch_.best()->step : 0}});
+    journal_.message(fmt::format("ends at step {}: {} (train.patience)", step, what));
   }
 
   // False where it is not saved, because weights are not finite.
-  bool save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async, bool only_finite) {
+  bool save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async, bool only_finite,
+            bool best = false) {
     CheckpointMeta meta = checkpoint_meta(config_, world_.at().shape, record, runner_, run_.steps->loader(),
                                           run_.data_fingerprint);
     meta.hardware = run_.hardware;
+    meta.is_best = best;
+    meta.scalars["evaluations"] = watch_.state();
     if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
     const StateViews state = state_views(session_, run_.steps->staging());
     if (only_finite && !world_.all(is_finite(session_, state.views), "weights")) {
@@ -330,6 +392,7 @@ class Trainer {
   double step_s_ = 0;
   RunTotals totals_;
   Divergence divergence_;
+  EvalWatch watch_;
 };
 
 }  // namespace

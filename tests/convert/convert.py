@@ -58,8 +58,8 @@ EXPECTED = {
         {"report_to", "label_smoothing_factor"}),
     "trainer_epochs.json": (
         {"train.optimizer": "adamw", "parallel.strategy": "fsdp", "memory.offload": "[params, optimizer]", "precision": "fp16",
-         "train.loss_scale_window": "1000"},
-        {"dataset_name", "save_strategy", "lr_scheduler_type"}),
+         "train.loss_scale_window": "1000", "train.epochs": "2.0"},
+        {"dataset_name", "save_strategy"}),
     "trainer_defaults.json": (
         {"train.lr": "5e-05", "train.batch": "8", "train.beta2": "0.999", "train.clip": "1.0", "train.weight_decay": "0.0",
          "train.warmup": "0", "train.seed": "42", "checkpoint.every": "500", "parallel.strategy": "single"}, set()),

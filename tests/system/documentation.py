@@ -91,9 +91,10 @@ class Documentation(TandemTest):
         self.assertGreater(found, 40)
 
     def test_keys_exist(self):
-        keys = {line.split()[0] for model in (GPT2, LLAMA, RESNET, MLP)
-                for optimizer in ("adamw", "sgd", "lion", "muon")
-                for line in self.tandem("explain", self.write_config(config(model, train={"optimizer": optimizer}))).out.splitlines()}
+        choices = [{"optimizer": optimizer} for optimizer in ("adamw", "sgd", "lion", "muon")]
+        choices += [{"schedule": "wsd"}, {"schedule": "step"}, {"schedule": "points", "points": [[0, 1]], "warmup": 0}]
+        keys = {line.split()[0] for model in (GPT2, LLAMA, RESNET, MLP) for train in choices
+                for line in self.tandem("explain", self.write_config(config(model, train=train))).out.splitlines()}
         sections = {key.split(".")[0] for key in keys if "." in key}
         found = 0
         for page in self.PAGES:

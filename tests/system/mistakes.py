@@ -53,7 +53,7 @@ class Mistakes(TandemTest):
         for wrong, right in ((("--lr", "3e-4"), "--set train.lr=3e-4"), (("--lr=3e-4",), "--set train.lr=3e-4"),
                              (("--precision", "bf16"), "--set precision=bf16"),
                              (("--batch-size", "12"), "--set train.batch=12"),
-                             (("--epochs", "3"), "--set train.steps=3"),
+                             (("--epochs", "3"), "--set train.epochs=3"),
                              (("--learning-rate", "3e-4"), "--set train.lr=3e-4")):
             with self.subTest(wrong=wrong):
                 self.mend(BAD_USAGE, [f"unexpected '{wrong[0]}'", f"a config's key is set with {right}."],

@@ -1,4 +1,4 @@
-#include "tandem/train/evaluate.h"
+#include "tandem/train/evaluation/evaluate.h"
 
 #include <algorithm>
 #include <optional>
