@@ -187,7 +187,7 @@ std::vector<Key> make_run_and_model_keys() {
   };
 }
 
-std::vector<Key> make_other_keys() {
+std::vector<Key> make_data_and_train_keys() {
   return {
       KEY(data.train, any(),
           "training set: builtin:NAME, a text file or prepared shards; of several, sequences are drawn by "
@@ -244,6 +244,10 @@ std::vector<Key> make_other_keys() {
                    "times sqrt(max(1, rows / cols))")),
       KEY(train.weight_decay, not_negative(), "decay of weight matrices"),
       KEY(train.clip, not_negative(), "largest global norm of the gradient; 0 = never clip"),
+      KEY(train.label_smoothing, below_one(),
+          "share of each target's probability that all classes get alike, in training's loss"),
+      KEY(train.z_loss, not_negative(),
+          "factor of the squared log of the softmax's sum, which training's loss then has in addition"),
       KEY(train.seed, not_negative(), "seed of weights and data order"),
       KEY(train.eval_every, at_least(0), "steps between evaluations; 0 = never"),
       KEY(train.eval_at_start, any(), "evaluate before the first step, too"),
@@ -252,7 +256,11 @@ std::vector<Key> make_other_keys() {
       KEY(train.min_delta, not_negative(), "with patience: what a better eval_loss is better by"),
       KEY(train.loss_scale, positive(), "fp16: where the loss scale starts"),
       KEY(train.loss_scale_window, at_least(1), "fp16: good steps before the loss scale doubles"),
+  };
+}
 
+std::vector<Key> make_other_keys() {
+  return {
       KEY(parallel.strategy, any(), "how ranks share the work; zero3 is taken as fsdp"),
       KEY(parallel.data, at_least(1), "ranks on the data axis"),
       KEY(parallel.tensor, at_least(1), "ranks on the tensor axis"),
@@ -300,6 +308,7 @@ std::vector<Key> make_other_keys() {
 
 std::vector<Key> make_keys() {
   std::vector<Key> keys = make_run_and_model_keys();
+  std::ranges::move(make_data_and_train_keys(), std::back_inserter(keys));
   std::ranges::move(make_other_keys(), std::back_inserter(keys));
   const auto before =
       std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.path == "train.weight_decay"; });

@@ -45,6 +45,8 @@ constexpr OtherName kKeys[] = {
     {"gradclip", "train.clip"},
     {"clipgrad", "train.clip"},
     {"maxgradnorm", "train.clip"},
+    {"labelsmoothingfactor", "train.label_smoothing"},
+    {"zlossweight", "train.z_loss"},
     {"gradientclipval", "train.clip"},
     {"gradientclipping", "train.clip"},
     {"wd", "train.weight_decay"},

@@ -27,6 +27,11 @@ void check_rate(const ResolvedConfig& resolved) {
   if (train.lr_scaling == LrScaling::None && train.lr_batch > 0)
     throw ConfigError("{}: is used with train.lr_scaling: linear or sqrt; set that, or remove this",
                       place_of(resolved, "train.lr_batch"));
+  const bool has_terms = train.label_smoothing > 0 || train.z_loss > 0;
+  if (has_terms && resolved.config.parallel.tensor > 1)
+    throw ConfigError(
+        "{}: the loss of a split vocabulary is plain cross-entropy; use parallel.tensor = 1",
+        place_of(resolved, train.label_smoothing > 0 ? "train.label_smoothing" : "train.z_loss"));
 }
 
 void check_rising(const ResolvedConfig& resolved, std::string_view key,

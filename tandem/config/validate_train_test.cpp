@@ -88,6 +88,15 @@ TEST(TrainKeys, AScaledRateNeedsItsBatch) {
       "run.yaml:1: train.lr_batch: is used with train.lr_scaling: linear or sqrt; set that, or remove this");
 }
 
+TEST(TrainKeys, TermsOfTheLossWantAllLogits) {
+  EXPECT_EQ(rejection("train: {label_smoothing: 0.1, z_loss: 1e-4}"), "");
+  EXPECT_EQ(rejection("train: {label_smoothing: 1}"),
+            "run.yaml:1: train.label_smoothing: expected a number of at least 0 and below 1, found '1'");
+  EXPECT_EQ(rejection("train: {z_loss: 1e-4}\nparallel: {tensor: 2}"),
+            "run.yaml:1: train.z_loss: the loss of a split vocabulary is plain cross-entropy; use "
+            "parallel.tensor = 1");
+}
+
 TEST(TrainKeys, TheBestCheckpointIsBestInSomethingThatIsMeasured) {
   EXPECT_EQ(rejection("checkpoint: {best: eval_loss}"), "");
   EXPECT_EQ(rejection("checkpoint: {best: loss}"),

@@ -97,14 +97,17 @@ TEST_F(Convert, SchedulesWithAStablePhase) {
 }
 
 TEST_F(Convert, TheBestCheckpointAndWhenToStop) {
-  const Config config = convert("args.json", R"({"max_steps": 100, "load_best_model_at_end": true,
+  const Config config =
+      convert("args.json", R"({"output_dir": "a", "max_steps": 100, "load_best_model_at_end": true,
       "metric_for_best_model": "eval_loss", "eval_strategy": "steps", "eval_steps": 10, "eval_on_start": true,
       "early_stopping_patience": 3, "early_stopping_threshold": 0.25})");
   EXPECT_EQ("eval_loss", config.checkpoint.best);
   EXPECT_TRUE(config.train.eval_at_start);
   EXPECT_EQ(3, config.train.patience);
   EXPECT_EQ(0.25, config.train.min_delta);
-  convert("args.json", R"({"max_steps": 100, "load_best_model_at_end": true, "metric_for_best_model": "f1",
+  convert(
+      "args.json",
+      R"({"output_dir": "a", "max_steps": 100, "load_best_model_at_end": true, "metric_for_best_model": "f1",
       "eval_strategy": "steps", "eval_steps": 10})");
   EXPECT_TRUE(was_said("metric_for_best_model = f1"));
 }

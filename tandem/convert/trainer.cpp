@@ -69,7 +69,7 @@ constexpr Rule kRules[] = {
     read("do_eval"),
     lost("optim_args", "Tandem's optimizers have no such number"),
     lost("optim_target_modules", "the optimizer trains every parameter"),
-    lost("label_smoothing_factor", "the loss is plain cross entropy", "0.0"),
+    same("label_smoothing_factor", "train.label_smoothing"),
     lost("neftune_noise_alpha", "embeddings get no noise"),
     lost("average_tokens_across_devices", kSum, "true"),
     lost("tf32", "fp32 products are exact on a CPU; on a GPU precision: bf16 is faster"),

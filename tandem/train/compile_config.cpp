@@ -6,6 +6,7 @@
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/data/loader.h"
+#include "tandem/ir/loss_terms.h"
 #include "tandem/runtime/session.h"
 #include "tandem/train/fit.h"
 #include "tandem/train/model_state.h"
@@ -105,6 +106,13 @@ void check_fp8(const CompileOptions& options) {
       "memory; use bf16, or offload the optimizer only");
 }
 
+void add_loss_terms(const TrainConfig& train, Graph& forward) {
+  for (int32_t id = 0; id < forward.num_nodes(); ++id) {
+    if (forward.node(id).op != Op::CrossEntropy) continue;
+    write_loss_terms({.smoothing = train.label_smoothing, .z = train.z_loss}, forward.node(id).attrs);
+  }
+}
+
 // The cheapest recomputation with which every rank fits. Each rank finds the same one: recomputation repeats
 // collectives, so they must all make the same choice.
 Recompute resolve_auto(const Config& config, const CompileOptions& options, const Graph& forward) {
@@ -136,7 +144,8 @@ CompiledStep compile_config(const Config& config, CompileOptions options, const 
   check_gradients(options);
   check_fp8(options);
   options.host_bytes = [&config](const CompiledStep& step) { return host_layout(config, step).total(); };
-  const Graph forward = model(config.model, config.train.micro_batch);
+  Graph forward = model(config.model, config.train.micro_batch);
+  add_loss_terms(config.train, forward);
   if (options.recompute.kind == RecomputeKind::Auto)
     options.recompute = resolve_auto(config, options, forward);
   return compile_step(forward, options);

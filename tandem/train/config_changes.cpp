@@ -88,6 +88,8 @@ constexpr KeyRule kRules[] = {
     {"train.adjust_lr", Freely},
     {"train.weight_decay", Freely},
     {"train.clip", Freely},
+    {"train.label_smoothing", Freely},
+    {"train.z_loss", Freely},
     {"train.seed", Reordered},
     {"train.eval_every", Freely},
     {"train.eval_at_start", Freely},

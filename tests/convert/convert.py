@@ -55,7 +55,7 @@ EXPECTED = {
          "train.min_lr": "0.0", "checkpoint.every": "400", "checkpoint.keep": "2", "train.eval_every": "200", "train.seed": "7",
          "precision": "bf16", "memory.recompute": "full", "parallel.strategy": "fsdp", "data.workers": "4",
          "parallel.timeout": "1800.0"},
-        {"report_to", "label_smoothing_factor"}),
+        {"report_to"}),
     "trainer_epochs.json": (
         {"train.optimizer": "adamw", "parallel.strategy": "fsdp", "memory.offload": "[params, optimizer]", "precision": "fp16",
          "train.loss_scale_window": "1000", "train.epochs": "2.0"},

@@ -44,6 +44,42 @@ class Ramp(RanksTest):
                 self.assert_equal_runs(whole, run)
 
 
+class LossTerms(RanksTest):
+    TERMS = {"label_smoothing": 0.1, "z_loss": 0.01}
+
+    def terms(self, parallel=None, memory=None, model=GPT2, **train):
+        train = {**STEADY, "steps": 4, "batch": 8, "micro_batch": 2, "eval_every": 4, **self.TERMS, **train}
+        return config(model, parallel=parallel or mesh(), memory=memory or {}, train=train)
+
+    def test_the_same_bits_whoever_computes_them(self):
+        ddp = self.train(self.terms(mesh("ddp", 2)), "ddp")
+        for strategy in ("zero2", "fsdp"):
+            self.assert_equal_runs(ddp, self.train(self.terms(mesh(strategy, 2)), strategy))
+        alone = self.train(self.terms(), "alone")
+        self.assert_close_runs(ddp, alone, 1e-5)
+        self.assert_equal_runs(alone, self.train(self.terms(memory={"recompute": "full"}), "recomputed"))
+        self.assert_equal_runs(alone, self.train(self.terms(mesh(pipeline=2)), "pipeline"))
+        part = self.train(self.terms(steps=2, eval_every=0), "part")
+        self.train(self.terms(), "part")
+        self.assert_equal_runs(alone, part)
+
+    def test_only_the_loss_of_training_has_them(self):
+        """Before the first step: the loss of a model that knows nothing is log(vocab) about, and Z too."""
+        plain = numbers(self.train(self.terms(label_smoothing=0, z_loss=0, lr=0), "plain"))
+        both = numbers(self.train(self.terms(lr=0), "both"))
+        self.assertEqual(plain[-1]["eval_loss"], both[-1]["eval_loss"])
+        added = both[0]["loss"] - plain[0]["loss"]
+        self.assertAlmostEqual(0.01 * plain[0]["loss"] ** 2, added, delta=0.02)
+        chunked = {**GPT2, "vocab": 9000}  # whose loss works in chunks
+        for run, more in (("whole", {}), ("chunked", {"memory": {"scratch": "1MiB"}})):
+            self.train({**self.terms(model=chunked, steps=2, eval_every=0), **more}, run)
+        self.assert_close_runs(self.directory / "whole", self.directory / "chunked", 1e-5)
+
+    def test_a_split_vocabulary_is_refused(self):
+        self.refuse(BAD_USAGE, ["train.label_smoothing: the loss of a split vocabulary is plain cross-entropy", "parallel.tensor = 1"],
+                    "plan", self.write_config(self.terms()), "--set", "parallel.tensor=2")
+
+
 class Length(RanksTest):
     def test_tokens_and_epochs_are_steps(self):
         text = self.directory / "book.txt"

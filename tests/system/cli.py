@@ -58,7 +58,10 @@ class Commands(TandemTest):
         for optimizer in ("sgd", "lion", "muon"):
             out = self.tandem("explain", self.write_config(config(GPT2)), "--set", f"train.optimizer={optimizer}").out
             shown |= {line.split()[0] for line in out.splitlines()}
-        self.assertEqual(sorted(documented), sorted(shown))  # a family and an optimizer show what they have
+        for schedule in (["wsd"], ["step"], ["points", "--set", "train.points=[[0, 1]]", "--set", "train.warmup=0"]):
+            out = self.tandem("explain", self.write_config(config(GPT2)), "--set", f"train.schedule={schedule[0]}", *schedule[1:]).out
+            shown |= {line.split()[0] for line in out.splitlines()}
+        self.assertEqual(sorted(documented), sorted(shown))  # a family, an optimizer and a schedule show what they have
 
     def test_plan_shows_bytes_flops_and_commands(self):
         path = self.write_config(config(GPT2))

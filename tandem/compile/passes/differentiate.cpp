@@ -13,7 +13,8 @@ namespace {
 // every rank does so for its own columns, with the parts that forward has gathered.
 Value emit_loss_grad(GradientContext& context, const Node& loss, Value logits, Value scale) {
   const Value targets = loss.inputs[1];
-  if (loss.op == Op::CrossEntropy) return context.emit(Op::CrossEntropyGrad, {logits, targets, scale});
+  if (loss.op == Op::CrossEntropy)
+    return context.emit(Op::CrossEntropyGrad, {logits, targets, scale}, loss.attrs);
   const Node& gather = context.graph().node(loss.inputs[0].node);
   Attrs attrs = context.graph().node(gather.inputs[0].node).attrs;
   attrs.set("size", loss.attrs.integer("size"));

@@ -8,6 +8,7 @@
 #include "tandem/compile/passes/fuse_bias.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
+#include "tandem/ir/loss_terms.h"
 
 namespace tandem {
 namespace {
@@ -235,6 +236,7 @@ class Fusion {
       const Node& node = graph_.node(loss);
       Attrs attrs = chunk_attrs(logits, *path);
       if (graph_.node(dw).attrs.has("fresh")) attrs.set("fresh", int64_t{1});
+      write_loss_terms(read_loss_terms(node.attrs), attrs);
       const Value fused = emit(
           loss, Op::LinearCrossEntropyGrad,
           {product.inputs[0], product.inputs[1], node.inputs[1], node.inputs[2], graph_.node(dw).inputs[0]},

@@ -22,7 +22,8 @@ Graph inference(const Graph& forward, bool keep_logits) {
   for (int32_t id : with_sources(kept, std::move(ends))) {
     const Node& node = kept.node(id);
     if (node.op != Op::BatchNorm && node.op != Op::BatchNormApply) {
-      rewrite.copy(id);
+      const int32_t copied = rewrite.copy(id);
+      if (node.op == Op::CrossEntropy) rewrite.graph().node(copied).attrs = {};  // its terms are training's
       continue;
     }
     std::vector<Value> inputs;

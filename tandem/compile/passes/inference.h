@@ -1,7 +1,8 @@
 // A forward graph for evaluation.
 //
 // Changes: batch_norm reads its running statistics instead of the batch's; either the loss (for evaluation)
-//   or the logits (for sampling) is the only output, and what the other alone needed is gone.
+//   or the logits (for sampling) is the only output, and what the other alone needed is gone; the loss has no
+//   terms.
 // Keeps: everything else, the send at the end of a chunk of a pipeline included.
 #pragma once
 

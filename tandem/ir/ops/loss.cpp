@@ -6,6 +6,8 @@
 // counts for nothing and whose gradient is zero. A part is f32 (largest logit, sum of exp(logit -
 // largest), the target's logit or -inf where it is not here, id of the largest).
 //
+// A loss may have terms (ir/loss_terms.h) that its gradient, which gives the loss of training, adds to it.
+//
 // The logits of the linear forms are S(x w^T), then with {scale} S(scale logit), then with {softcap}
 // S(cap tanh(logit / cap)), each rounded to the storage type S as single ops would round it.
 #include "tandem/ir/ops/entry.h"
@@ -77,10 +79,11 @@ OpInfo loss_op(Op op, std::string_view name, std::string_view meaning, StatedLis
 std::vector<OpInfo> loss_ops() {
   return {
       loss_op(Op::CrossEntropy, "cross_entropy", "stats of logits[N,V]", {"logits", "targets"}, {"stats"},
-              kNone, loss_types, kMovesItsBytes, Split::Loss),
+              {optional(real("smoothing")), optional(real("z"))}, loss_types, kMovesItsBytes, Split::Loss),
       loss_op(Op::CrossEntropyGrad, "cross_entropy_grad", "overwrites the logits with their gradient; stats",
-              {"logits", "targets", "scale"}, {in_place("logits"), "stats"}, kNone, loss_grad_types,
-              kMovesItsBytes, Split::Never),
+              {"logits", "targets", "scale"}, {in_place("logits"), "stats"},
+              {optional(real("smoothing")), optional(real("z"))}, loss_grad_types, kMovesItsBytes,
+              Split::Never),
       loss_op(
           Op::LinearCrossEntropy, "linear_cross_entropy", "cross_entropy of x w^T, `chunk` rows at a time",
           {"x", "w", "targets"}, {"stats"},
@@ -90,7 +93,8 @@ std::vector<OpInfo> loss_ops() {
           Op::LinearCrossEntropyGrad, "linear_cross_entropy_grad",
           "dx, stats; acc_dw += gradient of w; `chunk` rows at a time",
           {"x", "w", "targets", "scale", "acc_dw"}, {"dx", "stats", in_place("acc_dw")},
-          {integer("chunk"), optional(real("scale")), optional(real("softcap")), optional(integer("fresh"))},
+          {integer("chunk"), optional(real("scale")), optional(real("softcap")), optional(integer("fresh")),
+           optional(real("smoothing")), optional(real("z"))},
           [](const Operands& in) {
             return Types{in[0], stats_type(), in[4]};
           },

@@ -33,7 +33,9 @@ void run(const KernelArgs& args, Stream& stream) {
 void run_grad(const KernelArgs& args, Stream& stream) {
   auto* partials = reinterpret_cast<LossSums*>(args.workspace.data());
   const float scale = args.in[2].as<float>()[0];
-  store_loss(cross_entropy_rows_grad(logit_rows(args), scale, partials, stream.pool()), args.out[1]);
+  store_loss(
+      cross_entropy_rows_grad(logit_rows(args), scale, read_loss_terms(args.attrs), partials, stream.pool()),
+      args.out[1]);
 }
 
 }  // namespace

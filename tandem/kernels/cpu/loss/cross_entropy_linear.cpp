@@ -140,11 +140,12 @@ void run_grad(const KernelArgs& args, Stream& stream) {
   const Projection p = projection(args.in[0].type, args.in[1].type, args.attrs);
   const TensorArg &w = args.in[1], &dx = args.out[0], &acc_dw = args.out[2];
   const float scale = args.in[3].as<float>()[0];
+  const LossTerms terms = read_loss_terms(args.attrs);
   auto* partials = reinterpret_cast<LossSums*>(args.workspace.data());
   const auto gemm_scratch = args.workspace.subspan(static_cast<size_t>(Scratch(p).gemm_at));
   const LossSums total =
       for_each_chunk(args, p, stream, [&](const LogitRows& logits, const MatrixView& x, int64_t begin) {
-        const LossSums sums = cross_entropy_rows_grad(logits, scale, partials, stream.pool());
+        const LossSums sums = cross_entropy_rows_grad(logits, scale, terms, partials, stream.pool());
         turn_back(logits, p, args.workspace.data(), stream);
         gemm({.m = logits.rows,
               .n = p.dim,

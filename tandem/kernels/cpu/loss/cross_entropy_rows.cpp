@@ -26,8 +26,23 @@ bool predicts(const S* row, int32_t target, float largest) {
   return before < largest || target == 0;
 }
 
+// The loss of a row with terms, whose logits become their gradient.
+template <typename S>
+double turn_row(S* row, size_t vocab, int32_t target, const RowMass& mass, double margin, double scale,
+                const LossTerms& terms) {
+  const double log_sum = std::log(mass.sum), z = mass.largest + log_sum;
+  const double mean = terms.smoothing == 0 ? 0 : row_mean(row, vocab) - mass.largest;
+  const double weight = 1 + 2 * terms.z * z, each = terms.smoothing / static_cast<double>(vocab);
+  exp_row(row, vocab, mass.largest, static_cast<float>(scale * weight / mass.sum),
+          static_cast<float>(each * scale));
+  const double at_target = std::exp(margin) / mass.sum * weight - each - (1 - terms.smoothing);
+  store_scalar(static_cast<float>(at_target * scale), row + target);
+  return log_sum - (1 - terms.smoothing) * margin - terms.smoothing * mean + terms.z * z * z;
+}
+
 template <typename S, bool kGrad>
-cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t vocab, float scale) {
+cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t vocab, float scale,
+                       const LossTerms& terms) {
   const auto n = static_cast<size_t>(vocab);
   cpu::LossSums sums;
   for (int64_t r = 0; r < rows; ++r) {
@@ -39,8 +54,12 @@ cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t 
     }
     const RowMass mass = row_mass(row, n);
     const double margin = static_cast<double>(scalar_float(row[target])) - mass.largest;
-    sums.nll += std::log(mass.sum) - margin;
     sums.correct += predicts(row, target, mass.largest) ? 1 : 0;
+    if (kGrad && !terms.none()) {
+      sums.nll += turn_row(row, n, target, mass, margin, scale, terms);
+      continue;
+    }
+    sums.nll += std::log(mass.sum) - margin;
     if (!kGrad) continue;
     exp_row(row, n, mass.largest, static_cast<float>(scale / mass.sum));
     // Near a sure prediction the difference p - 1 would cancel in fp32.
@@ -50,20 +69,22 @@ cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t 
 }
 
 template <bool kGrad>
-cpu::LossSums sum_task(const cpu::LogitRows& in, int64_t begin, int64_t end, float scale) {
+cpu::LossSums sum_task(const cpu::LogitRows& in, int64_t begin, int64_t end, float scale,
+                       const LossTerms& terms) {
   cpu::LossSums sums;
   cpu::with_storage(in.dtype, [&]<typename S>(S) {
     sums = sum_rows<S, kGrad>(static_cast<S*>(in.logits) + begin * in.vocab, in.targets + begin, end - begin,
-                              in.vocab, scale);
+                              in.vocab, scale, terms);
   });
   return sums;
 }
 
 cpu::LossSums loss_of_rows(const cpu::LogitRows& in, int64_t begin, int64_t end) {
-  return sum_task<false>(in, begin, end, 0);
+  return sum_task<false>(in, begin, end, 0, {});
 }
-cpu::LossSums loss_and_grad_of_rows(const cpu::LogitRows& in, int64_t begin, int64_t end, float scale) {
-  return sum_task<true>(in, begin, end, scale);
+cpu::LossSums loss_and_grad_of_rows(const cpu::LogitRows& in, int64_t begin, int64_t end, float scale,
+                                    const LossTerms& terms) {
+  return sum_task<true>(in, begin, end, scale, terms);
 }
 
 }  // namespace
@@ -117,9 +138,10 @@ LossSums cross_entropy_rows(const LogitRows& in, LossSums* partials, ThreadPool&
   });
 }
 
-LossSums cross_entropy_rows_grad(const LogitRows& in, float scale, LossSums* partials, ThreadPool& pool) {
+LossSums cross_entropy_rows_grad(const LogitRows& in, float scale, const LossTerms& terms, LossSums* partials,
+                                 ThreadPool& pool) {
   return sum_over_tasks(in, partials, pool, [&](int64_t begin, int64_t end) {
-    return HWY_DYNAMIC_DISPATCH(loss_and_grad_of_rows)(in, begin, end, scale);
+    return HWY_DYNAMIC_DISPATCH(loss_and_grad_of_rows)(in, begin, end, scale, terms);
   });
 }
 

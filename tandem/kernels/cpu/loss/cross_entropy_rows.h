@@ -5,6 +5,7 @@
 
 #include "tandem/base/dtype.h"
 #include "tandem/base/thread_pool.h"
+#include "tandem/ir/loss_terms.h"
 
 namespace tandem::cpu {
 
@@ -29,7 +30,9 @@ int64_t num_loss_partials(int64_t rows, int64_t vocab);
 
 LossSums cross_entropy_rows(const LogitRows& in, LossSums* partials, ThreadPool& pool);
 
-// Also overwrites the logits with (softmax - onehot) * scale, and rows that are ignored with zeros.
-LossSums cross_entropy_rows_grad(const LogitRows& in, float scale, LossSums* partials, ThreadPool& pool);
+// Also overwrites the logits with their gradient, without terms (softmax - onehot) * scale, and rows that are
+// ignored with zeros.
+LossSums cross_entropy_rows_grad(const LogitRows& in, float scale, const LossTerms& terms, LossSums* partials,
+                                 ThreadPool& pool);
 
 }  // namespace tandem::cpu

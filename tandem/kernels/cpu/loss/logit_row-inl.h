@@ -65,14 +65,25 @@ RowMass row_mass(const S* row, size_t vocab) {
   return mass;
 }
 
-// logit -> exp(logit - shift) * factor, in place.
 template <typename S>
-HWY_INLINE void exp_row(S* row, size_t vocab, float shift, float factor) {
+double row_mean(const S* row, size_t vocab) {
   const FloatTag d;
-  const auto shifts = hn::Set(d, shift), factors = hn::Set(d, factor);
+  double sum = 0;
+  for (size_t begin = 0; begin < vocab; begin += kLogitBlock) {
+    sum += sum_of_vectors(std::min(kLogitBlock, vocab - begin),
+                          [&](size_t i, auto part) { return load_float(d, row + begin + i, part); });
+  }
+  return sum / static_cast<double>(vocab);
+}
+
+// logit -> exp(logit - shift) * factor - less, in place.
+template <typename S>
+HWY_INLINE void exp_row(S* row, size_t vocab, float shift, float factor, float less = 0) {
+  const FloatTag d;
+  const auto shifts = hn::Set(d, shift), factors = hn::Set(d, factor), lesses = hn::Set(d, less);
   for_each_vector(vocab, [&](size_t i, auto part) {
     const auto mass_at = fast_exp(d, hn::Sub(load_float(d, row + i, part), shifts));
-    store_float(d, hn::Mul(mass_at, factors), row + i, part);
+    store_float(d, hn::Sub(hn::Mul(mass_at, factors), lesses), row + i, part);
   });
 }
 

@@ -1,6 +1,7 @@
 // Reference losses: softmax cross-entropy on logits, or on the product x w^T without keeping it.
 #include <algorithm>
 
+#include "tandem/ir/loss_terms.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 
 namespace tandem::cpu::ref {
@@ -15,8 +16,10 @@ struct LossSums {
   }
 };
 
-// Adds one row's loss to `sums` and turns its logits into (softmax - onehot) * scale; target -1 is ignored.
-void softmax_row(std::vector<double>& logits, int64_t target, double scale, LossSums& sums) {
+// Adds one row's loss to `sums` and turns its logits into their gradient (ir/loss_terms.h) times scale;
+// target -1 is ignored.
+void softmax_row(std::vector<double>& logits, int64_t target, double scale, LossSums& sums,
+                 const LossTerms& terms = {}) {
   if (target < 0) {
     std::fill(logits.begin(), logits.end(), 0.0);
     return;
@@ -28,10 +31,17 @@ void softmax_row(std::vector<double>& logits, int64_t target, double scale, Loss
   double sum = 0;
   for (double logit : logits) sum += std::exp(logit - *largest);
   const double log_sum = *largest + std::log(sum);
-  sums.nll += log_sum - logits[label];
+  const auto count = static_cast<double>(logits.size());
+  double mean = 0;
+  for (double logit : logits) mean += logit / count;
+  sums.nll +=
+      log_sum - (1 - terms.smoothing) * logits[label] - terms.smoothing * mean + terms.z * log_sum * log_sum;
   sums.correct += largest - logits.begin() == target ? 1 : 0;
-  for (double& logit : logits) logit = std::exp(logit - log_sum) * scale;
-  logits[label] -= scale;
+  for (double& logit : logits) {
+    const double softmax = std::exp(logit - log_sum);
+    logit = (softmax * (1 + 2 * terms.z * log_sum) - terms.smoothing / count) * scale;
+  }
+  logits[label] -= (1 - terms.smoothing) * scale;
 }
 
 void run_cross_entropy(const KernelArgs& args, Stream&) {
@@ -53,7 +63,7 @@ void run_cross_entropy_grad(const KernelArgs& args, Stream&) {
   LossSums sums;
   for (int64_t n = 0; n < logits.type.shape.rows(); ++n) {
     for (int64_t v = 0; v < vocab; ++v) row[static_cast<size_t>(v)] = get(logits, n * vocab + v);
-    softmax_row(row, index(targets, n), get(args.in[2], 0), sums);
+    softmax_row(row, index(targets, n), get(args.in[2], 0), sums, read_loss_terms(args.attrs));
     for (int64_t v = 0; v < vocab; ++v) set(dlogits, n * vocab + v, row[static_cast<size_t>(v)]);
   }
   sums.store(args.out[1]);
@@ -127,7 +137,7 @@ void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
   LogitSteps steps(args);
   for (int64_t n = 0; n < x.type.shape.rows(); ++n) {
     steps.make(x, w, n, logits);
-    softmax_row(logits, index(targets, n), get(scale, 0), sums);
+    softmax_row(logits, index(targets, n), get(scale, 0), sums, read_loss_terms(args.attrs));
     steps.turn_back(logits);
     for (int64_t i = 0; i < dim; ++i) {
       double sum = 0;

@@ -14,10 +14,13 @@
 namespace tandem::cuda {
 namespace {
 
-template <typename T, int kSize, bool kGrad>
+enum class RowWork { Loss, Gradient, GradientOfTerms };
+
+template <typename T, int kSize, RowWork kWork>
 __global__ void __launch_bounds__(kLogitThreads, 2)
     cross_entropy_kernel(T* logits, const int32_t* targets, const float* scale, int vocab, int64_t pitch,
-                         int num_kept, RowLoss* losses) {
+                         int num_kept, LossTerms terms, RowLoss* losses) {
+  constexpr bool kGrad = kWork != RowWork::Loss;
   extern __shared__ int4 shared[];
   T* row = logits + int64_t{blockIdx.x} * pitch;
   const int target = targets[blockIdx.x];
@@ -30,8 +33,21 @@ __global__ void __launch_bounds__(kLogitThreads, 2)
   const KeptGroups<T, kSize> kept{reinterpret_cast<Group<T, kSize>*>(shared), num_kept};
   const RowMass mass = row_mass<T, kSize>(row, vocab, kept);
   const double margin = static_cast<double>(at_target) - mass.largest;
-  if (threadIdx.x == 0)
-    losses[blockIdx.x] = {log(static_cast<double>(mass.sum)) - margin, mass.first == target ? 1.0 : 0.0};
+  const double log_sum = log(static_cast<double>(mass.sum)), correct = mass.first == target ? 1.0 : 0.0;
+  if constexpr (kWork == RowWork::GradientOfTerms) {
+    const double z = mass.largest + log_sum, share = terms.smoothing, each = share / vocab;
+    const double mean = share == 0 ? 0 : row_mean<T, kSize>(row, vocab, kept) - mass.largest;
+    const double weight = 1 + 2 * terms.z * z;
+    if (threadIdx.x == 0)
+      losses[blockIdx.x] = {log_sum - (1 - share) * margin - share * mean + terms.z * z * z, correct};
+    exp_row<T, kSize>(row, vocab, kept, mass.largest, static_cast<float>(*scale * weight / mass.sum),
+                      static_cast<float>(each * *scale));
+    const double gradient = exp(margin) / mass.sum * weight - each - (1 - share);
+    if (target < vocab && owns_column<kSize>(target))
+      row[target] = from_float<T>(static_cast<float>(gradient * *scale));
+    return;
+  }
+  if (threadIdx.x == 0) losses[blockIdx.x] = {log_sum - margin, correct};
   if constexpr (kGrad) {
     exp_row<T, kSize>(row, vocab, kept, mass.largest, *scale / mass.sum);
     // Near a sure prediction the difference p - 1 would cancel in fp32.
@@ -137,16 +153,17 @@ void launch_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
   const int vocab = static_cast<int>(in.vocab);
   auto* logits = static_cast<T*>(in.logits);
   if (scale == nullptr) {
-    cross_entropy_kernel<T, kSize, false>
-        <<<grid, kLogitThreads, 0, queue>>>(logits, in.targets, nullptr, vocab, in.pitch, 0, losses);
+    cross_entropy_kernel<T, kSize, RowWork::Loss><<<grid, kLogitThreads, 0, queue>>>(
+        logits, in.targets, nullptr, vocab, in.pitch, 0, in.terms, losses);
   } else {
     constexpr int kGroupBytes = sizeof(Group<T, kSize>);
-    const auto kernel = cross_entropy_kernel<T, kSize, true>;
+    const auto kernel = in.terms.none() ? cross_entropy_kernel<T, kSize, RowWork::Gradient>
+                                        : cross_entropy_kernel<T, kSize, RowWork::GradientOfTerms>;
     const int kept = static_cast<int>(std::min(shared_bytes_of_block(2) / kGroupBytes, in.vocab / kSize));
     const int bytes = kept * kGroupBytes;
     allow_shared_bytes(kernel, bytes);
     kernel<<<grid, kLogitThreads, static_cast<size_t>(bytes), queue>>>(logits, in.targets, scale, vocab,
-                                                                       in.pitch, kept, losses);
+                                                                       in.pitch, kept, in.terms, losses);
   }
 }
 
@@ -154,7 +171,7 @@ void launch_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
 
 void cross_entropy_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaStream_t queue) {
   if (in.rows == 0) return;
-  if (scale == nullptr || !try_stream(in, scale, losses, queue)) {
+  if (scale == nullptr || !in.terms.none() || !try_stream(in, scale, losses, queue)) {
     for_logits(in.dtype, in.logits, in.vocab,
                [&]<typename T, int kSize>(T*, std::integral_constant<int, kSize>) {
                  launch_rows<T, kSize>(in, scale, losses, queue);
@@ -187,7 +204,8 @@ void run(const KernelArgs& args, Stream& stream) {
                        .rows = logits.type.shape.rows(),
                        .vocab = logits.type.shape.last(),
                        .pitch = logits.type.shape.last(),
-                       .targets = args.in[1].as<const int32_t>()};
+                       .targets = args.in[1].as<const int32_t>(),
+                       .terms = read_loss_terms(args.attrs)};
   const float* scale = args.in.size() > 2 ? args.in[2].as<const float>() : nullptr;
   auto* losses = reinterpret_cast<RowLoss*>(args.workspace.data());
   cross_entropy_rows(rows, scale, losses, queue_of(stream));

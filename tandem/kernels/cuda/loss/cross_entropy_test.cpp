@@ -61,6 +61,18 @@ TEST(CudaCrossEntropyGrad, MatchesTheReferenceOverRaggedShapes) {
   });
 }
 
+// Label smoothing and the z-loss, whose rows are never streamed.
+TEST(CudaCrossEntropyGrad, MatchesTheReferenceWithTerms) {
+  TANDEM_NEEDS_GPU();
+  for_logits([](const HostTensor& logits, const HostTensor& targets) {
+    for (const Attrs& attrs : {Attrs{{"smoothing", 0.1}}, Attrs{{"smoothing", 0.2}, {"z", 0.01}}}) {
+      Call call = grad_of(logits, targets, 0.5);
+      call.attrs = attrs;
+      expect_as_reference(call, 2e-6);
+    }
+  });
+}
+
 // More rows than blocks: requests for the next row run ahead of the one at work.
 TEST(CudaCrossEntropyGrad, MatchesTheReferenceWhereABlockStreamsSeveralRows) {
   TANDEM_NEEDS_GPU();

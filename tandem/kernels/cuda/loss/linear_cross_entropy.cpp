@@ -133,7 +133,8 @@ class Chunks {
                           .rows = rows,
                           .vocab = p_.vocab,
                           .pitch = p_.pitch(),
-                          .targets = args_.in[2].as<const int32_t>() + begin},
+                          .targets = args_.in[2].as<const int32_t>() + begin,
+                          .terms = read_loss_terms(args_.attrs)},
                          has_grad() ? args_.in[3].as<const float>() : nullptr, losses() + begin, queue_);
       if (!has_grad()) continue;
       product(input_grad_of(p_, rows), {.a = logits(), .b = w, .d = row(args_.out[0], begin)});

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "tandem/kernels/cuda/block_sum.cuh"
 #include "tandem/kernels/cuda/streamed_group.cuh"
 
 namespace tandem::cuda {
@@ -114,6 +115,19 @@ __device__ __forceinline__ RowMass row_mass(const T* logits, int vocab, KeptGrou
   return mass;
 }
 
+// Of a row whose groups row_mass has kept. Every thread of the block calls it, once, and gets the result.
+template <typename T, int kSize>
+__device__ __forceinline__ double row_mean(const T* logits, int vocab, KeptGroups<T, kSize> kept) {
+  const auto* row = reinterpret_cast<const Group<T, kSize>*>(logits);
+  double sum = 0;
+  for (int i = threadIdx.x; i < vocab / kSize; i += kLogitThreads) {
+    const Group<T, kSize> group = i < kept.count ? kept.groups[i] : row[i];
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) sum += to_float(group.value[e]);
+  }
+  return block_sum<kLogitThreads>(sum) / vocab;
+}
+
 // Whether this thread writes the group of `column` in the calls below, and so may write the column after
 // them.
 template <int kSize>
@@ -121,10 +135,10 @@ __device__ __forceinline__ bool owns_column(int column) {
   return column / kSize % kLogitThreads == static_cast<int>(threadIdx.x);
 }
 
-// logit -> exp(logit - shift) * factor, in place.
+// logit -> exp(logit - shift) * factor - less, in place.
 template <typename T, int kSize>
 __device__ __forceinline__ void exp_row(T* logits, int vocab, KeptGroups<T, kSize> kept, float shift,
-                                        float factor) {
+                                        float factor, float less = 0) {
   auto* row = reinterpret_cast<Group<T, kSize>*>(logits);
   const int num_groups = vocab / kSize;
   for (int begin = threadIdx.x; begin < num_groups; begin += kLogitBatch * kLogitThreads) {
@@ -140,7 +154,8 @@ __device__ __forceinline__ void exp_row(T* logits, int vocab, KeptGroups<T, kSiz
       if (i >= num_groups) continue;
 #pragma unroll
       for (int e = 0; e < kSize; ++e)
-        batch[k].value[e] = from_float<T>(fast_exp(to_float(batch[k].value[e]) - shift) * factor);
+        batch[k].value[e] =
+            from_float<T>(__fsub_rn(__fmul_rn(fast_exp(to_float(batch[k].value[e]) - shift), factor), less));
       write_once(row + i, batch[k]);
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "tandem/ir/loss_terms.h"
 #include "tandem/runtime/kernel.h"
 
 namespace tandem::cuda {
@@ -21,6 +22,7 @@ struct LogitRows {
   int64_t vocab;
   int64_t pitch;           // elements from a row to the next; what lies behind a row's logits is not touched
   const int32_t* targets;  // -1 = ignored; one that is no class makes the loss NaN
+  LossTerms terms = {};    // where there is a scale
 };
 
 struct alignas(16) RowLoss {
@@ -28,8 +30,8 @@ struct alignas(16) RowLoss {
   double correct;
 };
 
-// The loss of each row. Given `scale`, also overwrites the logits with (softmax - onehot) * scale, and rows
-// that are ignored with zeros.
+// The loss of each row. Given `scale`, also overwrites the logits with their gradient, without terms
+// (softmax - onehot) * scale, and rows that are ignored with zeros.
 void cross_entropy_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaStream_t queue);
 
 void sum_losses(const RowLoss* losses, int64_t rows, double* stats, cudaStream_t queue);
