@@ -1,11 +1,17 @@
 // What the machine and this process look like from outside: name, processor, memory, disk, clock.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace tandem {
+
+// Seconds on the clock that never goes back. Only differences mean anything.
+inline double steady_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 std::string hostname();
 std::string cpu_model();             // as the kernel names it, e.g. "AMD EPYC 9R14"

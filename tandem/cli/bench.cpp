@@ -3,7 +3,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "tandem/base/clock.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/cli/command.h"

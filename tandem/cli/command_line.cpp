@@ -8,9 +8,9 @@
 #include <system_error>
 
 #include "tandem/base/clipped.h"
-#include "tandem/base/clock.h"
 #include "tandem/base/file.h"
 #include "tandem/base/standard_streams.h"
+#include "tandem/base/system.h"
 #include "tandem/cli/command.h"
 #include "tandem/cli/unexpected.h"
 #include "tandem/comm/launch_notes.h"

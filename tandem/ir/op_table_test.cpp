@@ -105,8 +105,9 @@ TEST(OpTable, RefusesAWrongNumberOfInputs) {
       std::string::npos);
   EXPECT_NE(
       refusal("%2 = sgd(%0, %0, %1, %1, %1, %1) {decay=\"1\", masters=0}\n")
-          .find("sgd: expected inputs (hyper, norm, (w, g, moment1 [, scale1 with {scaled: 1}] [, master with "
-                "{masters: 1}])...), found 6"),
+          .find(
+              "sgd: expected inputs (hyper, norm, (w, g, moment1 [, scale1 with {scaled: 1}] [, master with "
+              "{masters: 1}])...), found 6"),
       std::string::npos);
 }
 

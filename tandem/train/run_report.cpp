@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <set>
 
-#include "tandem/base/clock.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/compile/passes/recompute.h"

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "tandem/base/clock.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/checkpoint/layout.h"

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "tandem/base/clock.h"
 #include "tandem/base/error.h"
+#include "tandem/base/system.h"
 #include "tandem/config/config.h"
 #include "tandem/models/model.h"
 #include "tandem/runtime/backend.h"

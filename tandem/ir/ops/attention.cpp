@@ -73,14 +73,9 @@ Types rope_types(const Operands& in) {
 }
 
 StatedList<AttrInfo> rope_attrs() {
-  return {integer("heads"),
-          integer("kv_heads"),
-          real("theta"),
-          optional(integer("dims")),
-          optional(text("scaling")),
-          optional(integer("positions")),
-          optional(integer("at")),
-          optional(integer("context"))};
+  return {integer("heads"),          integer("kv_heads"),         real("theta"),
+          optional(integer("dims")), optional(text("scaling")),   optional(integer("positions")),
+          optional(integer("at")),   optional(integer("context"))};
 }
 
 // What says who sees whom, and how scores are made.
