@@ -177,8 +177,8 @@ TEST_P(Families, FollowTransformersInBf16) { follow_in_bf16(GetParam(), cpu::mak
 
 TEST_P(Families, FollowTransformersOnAGpu) {
   if (!cuda::is_built() || cuda::devices().empty()) GTEST_SKIP() << "no GPU on this machine";
-  follow_in_fp32(GetParam(), cuda::make_backend(cpu::make_backend().kernels));
-  follow_in_bf16(GetParam(), cuda::make_backend(cpu::make_backend().kernels));
+  follow_in_fp32(GetParam(), cuda::make_backend(cpu::make_backend().kernels, {}));
+  follow_in_bf16(GetParam(), cuda::make_backend(cpu::make_backend().kernels, {}));
 }
 
 // The comparison sees each key: without it, other logits come out, or the weights do not fit.

@@ -196,7 +196,7 @@ class GoldenOnCuda : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenOnCuda, FollowsPyTorch) {
   if (!cuda::is_built() || cuda::devices().empty()) GTEST_SKIP() << "no GPU on this machine";
-  const Backend backend = cuda::make_backend(cpu::make_backend().kernels);
+  const Backend backend = cuda::make_backend(cpu::make_backend().kernels, {});
   compare(GetParam(), GetParam().ends_with("fp32") ? 1e-4 : 1e-2, backend);
 }
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenOnCuda,

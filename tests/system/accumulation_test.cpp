@@ -74,7 +74,7 @@ Step run_step(std::string_view model, int64_t micro_batch) {
           .config;
   const Backend backend = cpu::make_backend();
   ThreadPool pool(thread_count(config));
-  const RaggedSamples samples(sample_spec(config.model));
+  const RaggedSamples samples(sample_spec(config));
   Session session(compile_config(config, compile_options(config, backend)), backend, pool);
   session.initialize(7);
   Loader loader(samples, train_loader_options(config), session.host());
