@@ -41,7 +41,7 @@ TEST(Series, ReadsOnlyWholeRowsAndGoesOnBehindThem) {
   const fs::path file = directory.path() / "metrics.jsonl";
   Series series(file);
   EXPECT_EQ(series.update(), Series::Change::None);
-  append(file, row(1) + row(2, "null") + "no row\n" + row(2) + row(3).substr(0, 20));
+  append(file, row(1) + row(2, "null") + "no row\n" + row(2) + row(3, "0.5").substr(0, 20));
   EXPECT_EQ(series.update(), Series::Change::Grew);
   ASSERT_EQ(series.size(), 2u);
   EXPECT_TRUE(std::isnan(series.column("loss")[1]));

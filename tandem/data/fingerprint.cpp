@@ -17,12 +17,17 @@ std::string fingerprint(const Dataset& dataset) {
              targets = static_cast<size_t>(spec.num_targets());
   const bool is_text = spec.kind == SampleKind::Tokens;
   std::vector<int32_t> tokens(is_text ? input : 0), wanted(targets);
+  std::vector<int32_t> segments(tokens.size()), positions(tokens.size());  // where documents are told apart
   std::vector<float> image(is_text ? 0 : input);
   std::string digests;
   for (int64_t i = 0; i < seen; ++i) {
     // The last one, too: what was appended or cut off moves it.
     const int64_t index = seen > 1 ? i * (count - 1) / (seen - 1) : 0;
-    dataset.fill(index, {.tokens = tokens.data(), .image = image.data(), .targets = wanted.data()});
+    dataset.fill(index, {.tokens = tokens.data(),
+                         .image = image.data(),
+                         .targets = wanted.data(),
+                         .segments = segments.data(),
+                         .positions = positions.data()});
     digests +=
         is_text ? digest_hex(std::as_bytes(std::span(tokens))) : digest_hex(std::as_bytes(std::span(image)));
     digests += digest_hex(std::as_bytes(std::span(wanted)));

@@ -144,8 +144,9 @@ class DataAxis(CurveTest):
         tensor = training(GPT2, "fp32", 2, mesh(tensor=2), **options)
         self.assert_close_runs(alone, self.train(tensor, "tensor"), LION_LOSS_BOUND)
 
-
     def test_packed_states_and_offloaded(self):
+        if self.num_nodes > 1:
+            self.skipTest("an update knows no nodes")
         for state in ("bf16", "int8"):
             options = {"optimizer_state": state}
             reference = self.train(training(GPT2, "bf16", 4, mesh("ddp", data=2), **options), f"{state}-ddp")
@@ -155,6 +156,8 @@ class DataAxis(CurveTest):
                     self.assert_equal_runs(reference, self.train(content, f"{state}-{number}"))
 
     def test_muon_on_every_axis_and_offloaded(self):
+        if self.num_nodes > 1:
+            self.skipTest("an update knows no nodes")
         options = {"optimizer": "muon"}
         reference = self.train(training(GPT2, "bf16", 4, mesh("ddp", data=2), **options), "ddp")
         for number, (strategy, memory) in enumerate([(ZERO1, {}), (ZERO2, OPTIMIZER), (FSDP, EVERYTHING)]):
@@ -166,7 +169,8 @@ class DataAxis(CurveTest):
         self.assert_equal_runs(alone, self.train(pipeline, "pipeline"))
         for number, parallel in enumerate((mesh(tensor=2), mesh("fsdp", data=2, tensor=2))):
             with self.subTest(parallel=parallel):
-                self.assert_close_runs(alone, self.train(training(GPT2, "fp32", 2, parallel, **options), f"mix-{number}"))
+                self.assert_close_runs(alone, self.train(training(GPT2, "fp32", 2, parallel, **options), f"mix-{number}"),
+                                       LOSS_BOUND)
 
 
 class PipelineAxis(CurveTest):

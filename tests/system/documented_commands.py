@@ -31,7 +31,6 @@ NOT_RUN = {
     r"^scripts/(quickstart|test)": "CI itself: they install, build and test",
     r"^cmake ": "tests/system/own_model.sh does it, into a prefix of its own",
     r"^tandem dash": "serves until Ctrl-C; tests/watch/dash.py and page.py ask it",
-    r"^python3 tests/watch/tensorboard_reader": "needs TensorBoard; tests/watch/sinks.py has a reader of its own",
     r"^python3 bench/": "measures for minutes, some of it beside PyTorch",
     r"^srun ": "needs Slurm",
     r"^head=": "needs Slurm",
@@ -42,7 +41,7 @@ NOT_RUN = {
 
 # Stand-ins for words in capitals, and files that a reader has.
 STAND_INS = {"CONFIG": "configs/quickstart.yaml", "RUN": "runs/trained", "A": "runs/trained",
-             "B": "runs/other/checkpoints/step-00000300", "ARGS...": "arguments"}
+             "B": "runs/other/checkpoints/step-00000300", "ARGS...": "arguments", "RUN...": "runs/trained"}
 ISAS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 TEXTS = ("book.txt", "book1.txt", "book2.txt", "my.txt")
 SHORT = ("--set", "model.context=16", "--set", "train.eval_every=2", "--set", "checkpoint.every=2", "--set",
@@ -235,7 +234,9 @@ class DocumentedCommands(TandemTest):
             text = self.tandem(*([name] if name else []), "--help").out
             commands = [Command(f"{name} --help", as_command(line)) for line in text.split("Example:\n")[1].splitlines()
                         if as_command(line)]
-            self.assertGreater(self.run_all(f"help-{name}", commands), 0, name)
+            ran = self.run_all(f"help-{name}", commands)
+            if name != "dash":  # which serves until Ctrl-C
+                self.assertGreater(ran, 0, name)
 
 
 if __name__ == "__main__":

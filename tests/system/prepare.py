@@ -189,7 +189,7 @@ class Mixtures(TandemTest):
         self.assertEqual([entry["position"] for entry in mixture], [entry["start"] for entry in later["sets"]])
 
     def test_bad_lists_are_told(self):
-        for train, part in ((["a.txt", {"path": "b", "wieght": 2}], "expected path and weight, found 'wieght'"),
+        for train, part in ((["a.txt", {"path": "b", "wieght": 2}], "expected path, weight and name, found 'wieght'"),
                             ([{"path": "b", "weight": 0}], "expected a weight above 0, found '0'"),
                             ([{"weight": 2}], "expected a path in {weight: 2}"), ([], "expected a set, or a list such as")):
             self.refuse(BAD_USAGE, [part], "explain", self.write_config(config(GPT2, data={"train": train})))

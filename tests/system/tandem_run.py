@@ -113,6 +113,7 @@ class TandemTest(unittest.TestCase):
     def write_config(self, content, name="config.yaml"):
         """JSON is YAML. Returns the file's path."""
         path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1))
         return path
 

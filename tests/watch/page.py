@@ -49,7 +49,7 @@ class Page(dash.DashTest):
             raise unittest.SkipTest(reason)
 
     def test_beside_a_run_of_two_ranks(self):
-        self.train(config(GPT2, train={"steps": 30, "eval_every": 10, "lr": 0.001}, checkpoint={"every": 10}), "runs/<b>before</b>")
+        self.train(config(GPT2, train={"steps": 30, "eval_every": 10, "lr": 0.001}, checkpoint={"every": 10}), "runs/<b>before<b>")
         content = config(GPT2, parallel={"strategy": "fsdp", "data": 2}, train={"steps": 1000000, "batch": 8, "micro_batch": 1, "eval_every": 20},
                          checkpoint={"every": 20})
         path = self.write_config(content, "live.yaml")
@@ -58,14 +58,14 @@ class Page(dash.DashTest):
         self.wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 5, "steps")
         address = self.serve("runs")
         done = subprocess.run(["node", pathlib.Path(__file__).with_name("page.mjs"), _modules, shutil.which("chromium"), address, "live",
-                               "<b>before</b>", _shots or ""], capture_output=True, text=True, timeout=tandem_run.DEADLINE_S)
+                               "<b>before<b>", _shots or ""], capture_output=True, text=True, timeout=tandem_run.DEADLINE_S)
         self.assertEqual(0, done.returncode, done.stderr)
         seen = json.loads(done.stdout)
         self.assertEqual([], seen["errors"])
         self.assertEqual([], seen["requests"])
         self.assertEqual([], seen["violations"])
         self.assertGreater(seen["later"], seen["first"])
-        self.assertIn("<b>before</b>", seen["lines"])
+        self.assertIn("<b>before<b>", seen["lines"])
         self.assertIn("live", seen["lines"])
         self.assertEqual([True, True, True], [seen["zoomed"], seen["tip"], seen["reset"]])
         self.assertIn("train.lr", seen["differing"])
