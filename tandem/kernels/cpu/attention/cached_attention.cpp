@@ -51,7 +51,7 @@ HWY_ATTR void score_keys(const CachedAttention& call, const S* keys, Positions b
       const auto k = load_float(d, key + i, part);
       const float* query = queries + i;
       for (int q = 0; q < kQueries; ++q, query += call.query_stride())
-        sums[q] = hn::MulAdd(k, hn::LoadU(d, query), sums[q]);
+        sums[q] = hn::MulAdd(k, hn::Load(d, query), sums[q]);
     });
     for (int q = 0; q < kQueries; ++q) scores[q * call.block() + j] = hn::GetLane(hn::SumOfLanes(d, sums[q]));
   }
@@ -106,7 +106,7 @@ HWY_ATTR void mix_values(const CachedAttention& call, const S* values, Positions
       for (int q = 0; q < kQueries; ++q)
         sums[q] = hn::MulAdd(hn::Set(d, scores[q * call.block() + j]), value, sums[q]);
     }
-    for (int q = 0; q < kQueries; ++q) hn::StoreU(sums[q], d, partials + q * call.partial_stride() + i);
+    for (int q = 0; q < kQueries; ++q) hn::Store(sums[q], d, partials + q * call.partial_stride() + i);
   });
 }
 
@@ -185,7 +185,7 @@ HWY_ATTR void join(const CachedAttention& call, const float* partials, int64_t s
     auto mixed = hn::Zero(d);
     for (int64_t split = 0; split < call.splits; ++split) {
       if (weights[split] == 0) continue;
-      mixed = hn::MulAdd(hn::Set(d, weights[split]), hn::LoadU(d, partials + split * step + i), mixed);
+      mixed = hn::MulAdd(hn::Set(d, weights[split]), hn::Load(d, partials + split * step + i), mixed);
     }
     store_float(d, hn::Mul(mixed, inverse), out + i, part);
   });

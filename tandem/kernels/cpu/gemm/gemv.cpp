@@ -58,15 +58,15 @@ HWY_ATTR HWY_INLINE float dot(const S* w, const float* x, size_t k) {
   size_t i = 0;
   for (; i + 2 * pair <= k; i += 2 * pair) {
     const Pair a = load_pair(d, w + i), b = load_pair(d, w + i + pair);
-    sum0 = hn::MulAdd(a.first, hn::LoadU(d, x + i), sum0);
-    sum1 = hn::MulAdd(a.second, hn::LoadU(d, x + i + lanes), sum1);
-    sum2 = hn::MulAdd(b.first, hn::LoadU(d, x + i + pair), sum2);
-    sum3 = hn::MulAdd(b.second, hn::LoadU(d, x + i + pair + lanes), sum3);
+    sum0 = hn::MulAdd(a.first, hn::Load(d, x + i), sum0);
+    sum1 = hn::MulAdd(a.second, hn::Load(d, x + i + lanes), sum1);
+    sum2 = hn::MulAdd(b.first, hn::Load(d, x + i + pair), sum2);
+    sum3 = hn::MulAdd(b.second, hn::Load(d, x + i + pair + lanes), sum3);
   }
   for (; i + pair <= k; i += pair) {
     const Pair a = load_pair(d, w + i);
-    sum0 = hn::MulAdd(a.first, hn::LoadU(d, x + i), sum0);
-    sum1 = hn::MulAdd(a.second, hn::LoadU(d, x + i + lanes), sum1);
+    sum0 = hn::MulAdd(a.first, hn::Load(d, x + i), sum0);
+    sum1 = hn::MulAdd(a.second, hn::Load(d, x + i + lanes), sum1);
   }
   for_each_vector(k - i, [&](size_t j, auto part) {
     sum2 = hn::MulAdd(load_float(d, w + i + j, part), hn::LoadU(d, x + i + j), sum2);

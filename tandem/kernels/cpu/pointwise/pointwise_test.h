@@ -87,10 +87,13 @@ inline std::vector<HostTensor> run(const Kernel& kernel, Call call, ThreadPool& 
   }
   EXPECT_TRUE(kernel.supports(signature)) << kernel.name;
   const size_t bytes = kernel.workspace == nullptr ? 0 : kernel.workspace(signature, pool.num_threads());
-  // Garbage in the workspace, and a guard behind it.
-  std::vector<std::byte> workspace(bytes + 64, std::byte{0xa5});
+  // Garbage in the workspace, which begins at a cache line as in an arena, and a guard behind it.
+  constexpr size_t kLine = 64;
+  std::vector<std::byte> memory(bytes + 2 * kLine, std::byte{0xa5});
+  const size_t before = (kLine - reinterpret_cast<uintptr_t>(memory.data()) % kLine) % kLine;
+  const std::span<std::byte> workspace = std::span(memory).subspan(before);
   Stream stream(pool);
-  kernel.run({in, out, call.attrs, std::span(workspace).first(bytes)}, stream);
+  kernel.run({in, out, call.attrs, workspace.first(bytes)}, stream);
   for (size_t i = bytes; i < workspace.size(); ++i) EXPECT_EQ(workspace[i], std::byte{0xa5}) << kernel.name;
   for (size_t k = 0; k < out.size(); ++k)
     std::copy_n(out[k].as<std::byte>(), fresh[k].bytes.size(), fresh[k].bytes.data());
