@@ -95,7 +95,7 @@ def plan(program, file, *arguments):
     if done.returncode != 0:
         return last_line(done)
     made = json.loads(done.stdout)
-    return made["planned_bytes"], json.dumps(made["executables"], sort_keys=True)
+    return {name: size for name, size in made["planned_bytes"].items() if size}, json.dumps(made["executables"], sort_keys=True)
 
 
 def differences_of_plans(before, after):
