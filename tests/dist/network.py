@@ -4,12 +4,13 @@ A namespace lives as long as the process that holds it, which ends with the test
 is left behind. Nodes share the file system and the kernel, but no network: what passes between two of them crosses
 a cable that can be pulled.
 
-A test file is run as `x.py --tandem PATH [--nodes N] [unittest arguments]`. One node is this machine as it is; the
+A test file is run as `x.py --tandem PATH [--nodes N [--whole]] [unittest arguments]`. One node is this machine as it is; the
 tests of a file share their nodes, and an etcd at the switch.
 """
 
 import argparse
 import contextlib
+import functools
 import pathlib
 import shutil
 import subprocess
@@ -145,6 +146,7 @@ class Network:
 
 
 _num_nodes = 1
+_whole = False
 _networks = {}  # by number of nodes
 
 
@@ -216,10 +218,21 @@ class NodesTest(tandem_run.TandemTest):
         return [(num_ranks + self.num_nodes - 1 - node) // self.num_nodes for node in range(self.num_nodes)]
 
 
+def one_node_will_do(test):
+    """For tests of a step's arithmetic, which knows no nodes: each message they send, another test sends between nodes."""
+    @functools.wraps(test)
+    def run(self):
+        if self.num_nodes > 1 and not _whole:
+            self.skipTest("arithmetic knows no nodes; --whole runs it there too")
+        test(self)
+    return run
+
+
 def main():
-    global _num_nodes
+    global _num_nodes, _whole
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--whole", action="store_true", help="on several nodes also what only one_node_will_do")
     known, sys.argv[1:] = parser.parse_known_args()
-    _num_nodes = known.nodes
+    _num_nodes, _whole = known.nodes, known.whole
     tandem_run.main()

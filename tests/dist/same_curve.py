@@ -4,6 +4,7 @@ Messages over a network in place of shared memory change nothing."""
 
 import ranks
 import tandem_run
+from network import one_node_will_do
 from ranks import GEMMA, GPT2, LLAMA, OLMO, RESNET, RanksTest, config, mesh, num_processes
 
 BATCH, CLIP = 16, 0.5
@@ -72,20 +73,25 @@ class DataAxis(CurveTest):
                 content = training(model, precision, micro_batch, mesh(data=data, **strategy), memory)
                 self.assert_equal_runs(reference, self.train(content, f"run-{number}"))
 
+    @one_node_will_do
     def test_gpt2_fp32_on_2_ranks_with_all_kinds_of_offload(self):
         self.check(GPT2, "fp32", 2, 1, ({"strategy": "ddp"}, OPTIMIZER), (ZERO1, OPTIMIZER), (ZERO2, OPTIMIZER),
                    (FSDP, OPTIMIZER), (FSDP, EVERYTHING))
 
+    @one_node_will_do
     def test_llama_bf16_on_2_ranks_with_recomputation_and_offload(self):
         self.check(LLAMA, "bf16", 2, 2, (FSDP, FULL), (FSDP, SELECTIVE), ({"strategy": "ddp"}, FULL),
                    (FSDP, {**EVERYTHING, **FULL}), (ZERO2, OPTIMIZER))
 
+    @one_node_will_do
     def test_a_family_like_gemma_on_2_ranks(self):
         self.check(GEMMA, "bf16", 2, 2, (FSDP, FULL), (FSDP, {**EVERYTHING, **SELECTIVE}))
 
+    @one_node_will_do
     def test_a_family_like_olmo_on_2_ranks(self):
         self.check(OLMO, "fp32", 2, 1, (FSDP, SELECTIVE))
 
+    @one_node_will_do
     def test_gpt2_bf16_on_4_ranks(self):
         self.check(GPT2, "bf16", 4, 2, (FSDP, {**OPTIMIZER, **SELECTIVE}))
 
@@ -95,6 +101,7 @@ class DataAxis(CurveTest):
     def test_gpt2_fp32_on_8_ranks(self):
         self.check(GPT2, "fp32", 8, 2)
 
+    @one_node_will_do
     def test_llama_bf16_on_8_ranks(self):
         self.check(LLAMA, "bf16", 8, 1)
 
@@ -112,6 +119,7 @@ class DataAxis(CurveTest):
         self.assert_within_rounding(alone, reference, "bf16")
         self.assert_equal_runs(reference, self.train(training(LLAMA, "fp32", 4, mesh("fsdp", **narrow)), "fsdp"))
 
+    @one_node_will_do
     def test_dp_threads_of_one_process_equal_ddp(self):
         for model, precision in ((GPT2, "bf16"), (LLAMA, "fp32")):
             with self.subTest(model=model["family"], precision=precision):
@@ -120,6 +128,7 @@ class DataAxis(CurveTest):
                 dp = self.train(training(model, precision, 4, mesh("dp", data=2)), f"{name}-dp")
                 self.assert_equal_runs(ddp, dp)
 
+    @one_node_will_do
     def test_sgd_and_fp16_with_a_loss_scale_that_has_to_fall(self):
         options = {"optimizer": "sgd", "lr": 0.05, "loss_scale": 2.0**26}
         reference = self.train(training(GPT2, "fp16", 4, mesh("ddp", data=2), **options), "ddp")
@@ -129,7 +138,7 @@ class DataAxis(CurveTest):
                 content = training(GPT2, "fp16", 4, mesh(data=2, **strategy), **options)
                 self.assert_equal_runs(reference, self.train(content, strategy["strategy"]))
 
-
+    @one_node_will_do
     def test_lion_on_every_axis_and_offloaded(self):
         options = {"optimizer": "lion"}
         for precision in ("bf16", "fp16"):
@@ -144,9 +153,8 @@ class DataAxis(CurveTest):
         tensor = training(GPT2, "fp32", 2, mesh(tensor=2), **options)
         self.assert_close_runs(alone, self.train(tensor, "tensor"), LION_LOSS_BOUND)
 
+    @one_node_will_do
     def test_packed_states_and_offloaded(self):
-        if self.num_nodes > 1:
-            self.skipTest("an update knows no nodes")
         for state in ("bf16", "int8"):
             options = {"optimizer_state": state}
             reference = self.train(training(GPT2, "bf16", 4, mesh("ddp", data=2), **options), f"{state}-ddp")
@@ -155,9 +163,8 @@ class DataAxis(CurveTest):
                     content = training(GPT2, "bf16", 4, mesh(data=2, **strategy), memory, **options)
                     self.assert_equal_runs(reference, self.train(content, f"{state}-{number}"))
 
+    @one_node_will_do
     def test_muon_on_every_axis_and_offloaded(self):
-        if self.num_nodes > 1:
-            self.skipTest("an update knows no nodes")
         options = {"optimizer": "muon"}
         reference = self.train(training(GPT2, "bf16", 4, mesh("ddp", data=2), **options), "ddp")
         for number, (strategy, memory) in enumerate([(ZERO1, {}), (ZERO2, OPTIMIZER), (FSDP, EVERYTHING)]):
@@ -183,6 +190,7 @@ class PipelineAxis(CurveTest):
                 content = training(model, precision, 2, mesh(**parallel), memory)
                 self.assert_equal_runs(reference, self.train(content, f"run-{number}"))
 
+    @one_node_will_do
     def test_gpt2_whose_ends_share_a_table(self):
         for precision in ("fp32", "bf16"):
             with self.subTest(precision=precision):
@@ -194,12 +202,15 @@ class PipelineAxis(CurveTest):
         self.check(deep, "fp32", {"pipeline": 2, "schedule": "1f1b"}, {"pipeline": 4, "schedule": "gpipe"},
                    {"pipeline": 4, "schedule": "interleaved", "chunks": 2})
 
+    @one_node_will_do
     def test_a_family_like_gemma(self):
         self.check(GEMMA, "fp32", {"pipeline": 2, "schedule": "1f1b"}, {"pipeline": 2, "schedule": "interleaved", "chunks": 2})
 
+    @one_node_will_do
     def test_a_family_like_olmo(self):
         self.check(OLMO, "bf16", {"pipeline": 2, "schedule": "gpipe"}, memory=FULL)
 
+    @one_node_will_do
     def test_llama_bf16_with_recomputation_on_stages_of_unequal_size(self):
         self.check(LLAMA, "bf16", {"pipeline": 3, "schedule": "1f1b"}, {"pipeline": 2, "schedule": "gpipe"},
                    {"pipeline": 2, "schedule": "interleaved", "chunks": 2}, memory=FULL)
@@ -229,15 +240,18 @@ class TensorAxisAndMixes(CurveTest):
                    {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2, "schedule": "gpipe"},
                    {"strategy": "zero2", "data": 2, "tensor": 4})
 
+    @one_node_will_do
     def test_llama_fp32(self):
         self.check(LLAMA, "fp32", {"tensor": 2}, {"tensor": 4},
                    {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2, "schedule": "interleaved", "chunks": 2},
                    {"strategy": "fsdp", "data": 4, "tensor": 2}, {"strategy": "ddp", "data": 4, "pipeline": 2},
                    {"tensor": 2, "pipeline": 4})
 
+    @one_node_will_do
     def test_a_family_like_gemma(self):
         self.check(GEMMA, "fp32", {"tensor": 2}, {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2})
 
+    @one_node_will_do
     def test_gpt2_so_narrow_that_the_parts_of_a_block_cut_through_its_norms(self):
         # A bias after a sum is on one tensor rank only, so the ranks' blocks differ in size.
         narrow = {**GPT2, "width": 8, "heads": 2, "ffn": 8}
@@ -251,6 +265,7 @@ class TensorAxisAndMixes(CurveTest):
                 content = training(LLAMA, "bf16", 2, mesh(**axes, **strategy), memory)
                 self.assert_equal_runs(reference, self.train(content, strategy["strategy"]))
 
+    @one_node_will_do
     def test_strategies_give_the_same_bits_in_fp16_on_a_mesh_of_all_axes(self):
         axes = {"data": 2, "tensor": 2, "pipeline": 2}
         reference = self.train_on_one_node(training(LLAMA, "fp16", 2, mesh("ddp", **axes), **FALLING), "ddp")
@@ -280,18 +295,21 @@ class ManyTokens(CurveTest):
                 self.assert_close_runs(reference, run, LOSS_BOUND, without=("grad_norm",))
                 self.assert_close_runs(reference, run, self.NORM_BOUND)
 
+    @one_node_will_do
     def test_gpt2(self):
         self.check(GPT2, {"strategy": "ddp", "data": 2}, {"tensor": 2},
                    {"strategy": "zero1", "data": 2, "tensor": 2, "pipeline": 2},
                    {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2, "schedule": "gpipe"},
                    {"strategy": "zero2", "data": 2, "tensor": 4}, {"tensor": 4, "pipeline": 2})
 
+    @one_node_will_do
     def test_llama(self):
         self.check(LLAMA, {"strategy": "ddp", "data": 2}, {"tensor": 4},
                    {"strategy": "zero1", "data": 2, "tensor": 2, "pipeline": 2, "schedule": "gpipe"},
                    {"strategy": "fsdp", "data": 2, "tensor": 2, "pipeline": 2},
                    {"strategy": "fsdp", "data": 4, "tensor": 2}, {"strategy": "ddp", "data": 4, "pipeline": 2})
 
+    @one_node_will_do
     def test_partial_sums_are_rounded_once_they_are_added_up(self):
         # The first step's weights are the same everywhere, so the norm of its gradient tells the arithmetic of a pass.
         for model in (GPT2, LLAMA):
