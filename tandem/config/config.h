@@ -167,12 +167,34 @@ struct MemoryConfig {
   }
 };
 
+// Steps between checkpoints: a number, 0 for never, or what costs the least.
+struct SaveEvery {
+  int64_t steps = 100;
+  bool automatic = false;  // by the clock: see train/saving/save_clock.h
+
+  SaveEvery(int64_t number = 100) : steps(number) {}
+  bool saves() const { return automatic || steps > 0; }
+  bool operator==(const SaveEvery&) const = default;
+};
+
 struct CheckpointConfig {
-  int64_t every = 100;  // steps; 0 = never
-  int64_t keep = 3;     // newest ones kept; 0 = all
+  SaveEvery every;
+  double minutes = 0;     // between checkpoints, by the clock; 0 = only as `every` says
+  double mtbf = 24;       // hours between failures, until the run has seen some
+  bool on_notice = true;  // save when a notice comes, where there is time
+  int64_t keep = 3;       // newest ones kept; 0 = all
   bool async = true;
   std::string best = "none";  // metric whose best checkpoint is kept, too
   bool operator==(const CheckpointConfig&) const = default;
+};
+
+enum class SpotWatch { None, Auto, Aws, Gcp, Azure };
+
+struct SpotConfig {
+  SpotWatch watch = SpotWatch::None;
+  std::string endpoint;  // base URL of the metadata server; empty = the cloud's own
+  std::string file;      // whose appearance is a notice; empty = none
+  bool operator==(const SpotConfig&) const = default;
 };
 
 struct LogConfig {
@@ -195,6 +217,7 @@ struct Config {
   Precision precision = Precision::Fp32;
   MemoryConfig memory;
   CheckpointConfig checkpoint;
+  SpotConfig spot;
   LogConfig log;
   bool operator==(const Config&) const = default;
 

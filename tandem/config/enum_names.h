@@ -33,6 +33,7 @@ inline constexpr std::string_view kPipelineScheduleNames[] = {"gpipe", "1f1b", "
 inline constexpr std::string_view kPrecisionNames[] = {"fp32", "bf16", "fp16", "fp8"};
 inline constexpr std::string_view kRecomputeNames[] = {
     "none", "full", "every", "selective", "all_but_attention", "auto"};
+inline constexpr std::string_view kSpotWatchNames[] = {"none", "auto", "aws", "gcp", "azure"};
 inline constexpr std::string_view kOffloadNames[] = {"params", "optimizer"};
 
 using Names = std::span<const std::string_view>;
@@ -58,6 +59,7 @@ constexpr Names names_of(GeluOutput) { return kGeluOutputNames; }
 constexpr Names names_of(PipelineSchedule) { return kPipelineScheduleNames; }
 constexpr Names names_of(Precision) { return kPrecisionNames; }
 constexpr Names names_of(RecomputeKind) { return kRecomputeNames; }
+constexpr Names names_of(SpotWatch) { return kSpotWatchNames; }
 constexpr Names names_of(OffloadKind) { return kOffloadNames; }
 
 // Other names that are taken for one of these.

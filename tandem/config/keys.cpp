@@ -290,11 +290,27 @@ std::vector<Key> make_other_keys() {
       KEY(memory.scratch, bytes(),
           "bytes of scratch that the loss and cuDNN's attention gradient aim at; 0 = as they are fastest"),
 
-      KEY(checkpoint.every, at_least(0), "steps between checkpoints; 0 = never"),
+      KEY(checkpoint.every, at_least(0),
+          "steps between checkpoints; 0 = never; auto = as often as costs the least, from what a save was "
+          "seen "
+          "to cost and how often the run was interrupted"),
+      KEY(checkpoint.minutes, not_negative(), "minutes between checkpoints, beside those of every; 0 = none"),
+      KEY(checkpoint.mtbf, positive(),
+          "hours between interruptions that every: auto begins with; those of the run itself count from then "
+          "on"),
+      KEY(checkpoint.on_notice, any(),
+          "save when a notice says that the machine will be taken back, where a save fits into it"),
       KEY(checkpoint.keep, at_least(0), "newest checkpoints kept; 0 = all"),
       KEY(checkpoint.async, any(), "training goes on while a checkpoint is written"),
       KEY(checkpoint.best, any(),
           "what the best checkpoint, kept beside the newest, is best in: none, eval_loss or eval_loss/NAME"),
+
+      KEY(spot.watch, any(),
+          "whose notices that a machine is taken back are watched; auto = of the cloud that answers"),
+      KEY(spot.endpoint, any(), "base URL of the metadata server, http://HOST:PORT; empty = the cloud's own"),
+      KEY(spot.file, any(),
+          "a file whose appearance is a notice; it may hold the number of seconds that are left; empty = "
+          "none"),
 
       KEY(log.csv, any(), "write metrics.csv"),
       KEY(log.jsonl, any(), "write metrics.jsonl"),

@@ -134,6 +134,13 @@ void check_name(const ResolvedConfig& resolved) {
                     place_of(resolved, "name"), in_quotes(name));
 }
 
+void check_spot(const ResolvedConfig& resolved) {
+  const std::string& endpoint = resolved.config.spot.endpoint;
+  if (endpoint.empty() || endpoint.starts_with("http://") || endpoint.starts_with("https://")) return;
+  throw ConfigError("{}: expected a base URL such as http://HOST:PORT, found {}",
+                    place_of(resolved, "spot.endpoint"), in_quotes(endpoint));
+}
+
 }  // namespace
 
 void validate(const ResolvedConfig& resolved) {
@@ -149,6 +156,7 @@ void validate(const ResolvedConfig& resolved) {
   validate_train(resolved);
   validate_parallel(resolved);
   validate_size(resolved);
+  check_spot(resolved);
 }
 
 }  // namespace tandem

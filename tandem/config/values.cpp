@@ -181,6 +181,9 @@ std::string expects(const Limits& limits, const std::vector<int64_t>&) {
 std::string expects(const Limits&, const Recompute&) {
   return "none, full, every:K (K at least 1), selective, all_but_attention or auto";
 }
+std::string expects(const Limits& limits, const SaveEvery&) {
+  return expects(limits, int64_t{}) + ", or auto";
+}
 std::string expects_name(Names names, bool list) {
   return fmt::format("{}{}", list ? "a list of " : "one of ", fmt::join(names, ", "));
 }
@@ -249,6 +252,18 @@ Problem decode(const RawValue& raw, const Limits& limits, Recompute& out) {
   const std::optional<Recompute> value = text ? parse_recompute(*text) : std::nullopt;
   if (!value) return mismatch(expects(limits, out), raw);
   out = *value;
+  return {};
+}
+
+Problem decode(const RawValue& raw, const Limits& limits, SaveEvery& out) {
+  if (const std::string* text = scalar(raw); text && *text == "auto") {
+    out.steps = 0;
+    out.automatic = true;
+    return {};
+  }
+  int64_t steps = 0;
+  if (decode(raw, limits, steps)) return mismatch(expects(limits, out), raw);
+  out = steps;
   return {};
 }
 

@@ -54,6 +54,7 @@ Problem decode(const RawValue& raw, const Limits& limits, bool& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::string& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<int64_t>& out);
 Problem decode(const RawValue& raw, const Limits& limits, Recompute& out);
+Problem decode(const RawValue& raw, const Limits& limits, SaveEvery& out);
 Problem decode(const RawValue& raw, const Limits& limits, DataSources& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<StepValue>& out);
 
@@ -63,6 +64,7 @@ std::string expects(const Limits& limits, bool);
 std::string expects(const Limits& limits, const std::string&);
 std::string expects(const Limits& limits, const std::vector<int64_t>&);
 std::string expects(const Limits& limits, const Recompute&);
+std::string expects(const Limits& limits, const SaveEvery&);
 std::string expects(const Limits& limits, const DataSources&);
 std::string expects(const Limits& limits, const std::vector<StepValue>&);
 
@@ -72,6 +74,9 @@ inline nlohmann::json encode(bool value) { return value; }
 inline nlohmann::json encode(const std::string& value) { return value; }
 inline nlohmann::json encode(const std::vector<int64_t>& value) { return value; }
 inline nlohmann::json encode(const Recompute& value) { return to_string(value); }
+inline nlohmann::json encode(const SaveEvery& value) {
+  return value.automatic ? nlohmann::json("auto") : nlohmann::json(value.steps);
+}
 nlohmann::json encode(const DataSources& value);
 nlohmann::json encode(const std::vector<StepValue>& values);
 

@@ -161,7 +161,7 @@ TEST_F(Convert, WhatTrainerDoesUnlessToldIsWritten) {
   EXPECT_EQ(0, config.train.weight_decay);
   EXPECT_EQ(42, config.train.seed);
   EXPECT_EQ(0, config.train.eval_every);
-  EXPECT_EQ(500, config.checkpoint.every);
+  EXPECT_EQ(500, config.checkpoint.every.steps);
   EXPECT_EQ(0, config.checkpoint.keep);
   EXPECT_EQ(8, config.train.batch);
   EXPECT_EQ(Strategy::Single, config.parallel.strategy);

@@ -63,7 +63,8 @@ HostLayout host_layout(const Config& config, const CompiledStep& step) {
   layout.train_ring = loader_bytes(spec, train_loader_options(config));
   layout.eval_ring = loader_bytes(spec, eval_loader_options(config));
   // A run that saves only when it is interrupted does so without a copy.
-  const bool staged = config.checkpoint.async && config.checkpoint.every > 0;
+  const bool staged =
+      config.checkpoint.async && (config.checkpoint.every.saves() || config.checkpoint.minutes > 0);
   layout.staging = staged ? state_staging_bytes(step) : 0;
   return layout;
 }

@@ -119,9 +119,16 @@ constexpr KeyRule kRules[] = {
     {"memory.scratch", Freely},
 
     {"checkpoint.every", Freely},
+    {"checkpoint.minutes", Freely},
+    {"checkpoint.mtbf", Freely},
+    {"checkpoint.on_notice", Freely},
     {"checkpoint.keep", Freely},
     {"checkpoint.async", Freely},
     {"checkpoint.best", Freely},
+
+    {"spot.watch", Freely},
+    {"spot.endpoint", Freely},
+    {"spot.file", Freely},
 
     {"log.csv", Freely},
     {"log.jsonl", Freely},

@@ -1,5 +1,7 @@
 #include "tandem/train/interrupt.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstring>
 
@@ -45,5 +47,19 @@ InterruptListener::~InterruptListener() {
 }
 
 int InterruptListener::signal() const { return g_signal; }
+
+void InterruptListener::give_notice(const spot::Notice& notice) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (notice_) return;
+    notice_ = notice;
+  }
+  ::kill(::getpid(), SIGTERM);
+}
+
+std::optional<spot::Notice> InterruptListener::notice() const {
+  const std::lock_guard lock(mutex_);
+  return notice_;
+}
 
 }  // namespace tandem

@@ -4,6 +4,11 @@
 // reason to stop.
 #pragma once
 
+#include <mutex>
+#include <optional>
+
+#include "tandem/watch/spot/notice.h"
+
 namespace tandem {
 
 class InterruptListener {
@@ -14,6 +19,15 @@ class InterruptListener {
   InterruptListener& operator=(const InterruptListener&) = delete;
 
   int signal() const;  // the signal that arrived, or 0
+
+  // A notice counts as SIGTERM would; what it says and when it ends is kept beside it. Any thread may give
+  // one; the first counts.
+  void give_notice(const spot::Notice& notice) const;
+  std::optional<spot::Notice> notice() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::optional<spot::Notice> notice_;
 };
 
 }  // namespace tandem

@@ -9,6 +9,12 @@
 #include "tandem/train/write_batch.h"
 
 namespace tandem {
+namespace {
+
+// Wishes of ranks, added up: at most one of them, rank 0, wants a checkpoint.
+constexpr int64_t kSave = 1, kStop = 2;
+
+}  // namespace
 
 StepRunner::StepRunner(const Config& config, Session& session, Loader& loader)
     : config_(config), session_(session), loader_(loader), scaler_(config.train, config.precision) {}
@@ -50,7 +56,7 @@ void StepRunner::add_stats(std::span<double> sums) const {
   }
 }
 
-StepResult StepRunner::run(int64_t step, bool stop) {
+StepResult StepRunner::run(int64_t step, bool stop, bool save) {
   StepResult result;
   // The whole batch's number of targets weighs every pass, so that accumulated gradients are those of the
   // batch in one piece, however unevenly targets are spread over it.
@@ -64,7 +70,7 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   run_passes(static_cast<float>(1 / targets), result);
   const Executable& update = session_.step().update;
   double stats[kNumStats] = {};
-  stats[kStatStop] = stop ? 1 : 0;
+  stats[kStatStop] = (stop ? kStop : 0) + (save ? kSave : 0);
   session_.write(update, "stats", std::as_bytes(std::span(stats)));
   write_hyper(step);
   session_.run_update();
@@ -82,7 +88,9 @@ StepResult StepRunner::run(int64_t step, bool stop) {
   if (alone()) add_stats(totals);
   result.loss = totals[kStatLoss] / targets;
   result.accuracy = totals[kStatCorrect] / targets;
-  result.stop = totals[kStatStop] != 0;
+  const auto wishes = static_cast<int64_t>(totals[kStatStop]);
+  result.stop = wishes >= kStop;
+  result.save = wishes % kStop != 0;
   return result;
 }
 

@@ -23,14 +23,16 @@ struct StepResult {
   double data_wait_s = 0;
   double loss_scale = 1;  // used by this step
   bool stop = false;      // some rank was asked to stop
+  bool save = false;      // rank 0 wants a checkpoint
 };
 
 class StepRunner {
  public:
   StepRunner(const Config& config, Session& session, Loader& loader);
 
-  // Steps count from 1. All ranks learn in the same step that one of them is to stop.
-  StepResult run(int64_t step, bool stop = false);
+  // Steps count from 1. All ranks learn in the same step that one of them is to stop, and that rank 0, whose
+  // clock counts, wants a checkpoint.
+  StepResult run(int64_t step, bool stop = false, bool save = false);
 
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }

@@ -24,6 +24,8 @@
 #include "tandem/train/open_run.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/run_report.h"
+#include "tandem/train/saving/save_clock.h"
+#include "tandem/watch/spot/watcher.h"
 
 namespace tandem {
 namespace {
@@ -39,7 +41,8 @@ class Trainer {
         runner_(run.steps->runner()),
         directory_(run.directory),
         journal_(run.journal),
-        watch_(run.config.train) {}
+        watch_(run.config.train),
+        clock_(run.config.checkpoint, steady_s()) {}
 
   ExitCode run() {
     journal_.log(fmt::format("rank {} of {} on {}, process {}", world_.at().rank(), world_.size(), hostname(),
@@ -116,8 +119,8 @@ class Trainer {
       // After the last step there is nothing to interrupt. A lone rank sees a signal of this very step;
       // several agree on those that had come when the step's norm was summed.
       const bool stop = !last && (world_.size() > 1 ? result.stop : interrupt_.signal() != 0);
-      const bool due = config_.checkpoint.every > 0 && (step % config_.checkpoint.every == 0 || last);
-      if ((due || stop || best) && divergence_.lost_steps() == 0) {
+      const bool due = is_due(step, result, last);
+      if ((due || stop || best) && divergence_.lost_steps() == 0 && (!stop || save_fits())) {
         journal_.sync();
         const bool only_one = config_.checkpoint.keep == 1;  // which this one pushes out
         if (!save(writer, record, !stop, only_one || last, best) && last) throw_diverged(step);
@@ -136,6 +139,29 @@ class Trainer {
     if (world_.leads()) finish_run(run_, last_, totals_);
     journal_.log(fmt::format("trained to step {}", last_.step));
     return ExitCode::Done;
+  }
+
+  bool is_due(int64_t step, const StepResult& result, bool last) const {
+    const SaveEvery& every = config_.checkpoint.every;
+    if (last) return every.saves() || config_.checkpoint.minutes > 0;
+    return (every.steps > 0 && step % every.steps == 0) || result.save;
+  }
+
+  // Whether a save can end before a notice does, as far as is known. A save under way is finished in any
+  // case.
+  bool save_fits() {
+    const std::optional<spot::Notice> notice = interrupt_.notice();
+    std::string why;
+    if (notice && !config_.checkpoint.on_notice) why = "checkpoint.on_notice is false";
+    if (const std::optional<double> takes = clock_.time_of_save_s(); notice && notice->at_s && takes) {
+      const double left = *notice->at_s - spot::unix_s();
+      if (*takes > left) why = fmt::format("a save takes about {:.1f} s and {:.1f} s are left", *takes, left);
+    }
+    const bool fits = world_.all(why.empty(), "notice");
+    if (!fits)
+      journal_.message(
+          fmt::format("no save is begun: {}", why.empty() ? "another rank's notice is too short" : why));
+    return fits;
   }
 
   SaveGroup save_group() const {
@@ -171,6 +197,7 @@ class Trainer {
                    {{"step", last_.step}, {"checkpoint", manifest.directory.string()}});
     tell_changes(changes);
     watch_.restore(manifest.meta.scalars.value("evaluations", nlohmann::json()));
+    clock_.restore(manifest.meta.metrics);
     return last_.step;
   }
 
@@ -213,7 +240,8 @@ class Trainer {
 
   StepResult timed_step(int64_t step) {
     const double start = steady_s();
-    const StepResult result = runner_.run(step, interrupt_.signal() != 0);
+    const StepResult result =
+        runner_.run(step, interrupt_.signal() != 0, world_.leads() && clock_.is_due(start));
     step_s_ = steady_s() - start;
     if (totals_.first_step_s == 0) {
       totals_.first_step_s = steady_s() - run_.options.start_s;
@@ -305,6 +333,7 @@ class Trainer {
     meta.hardware = run_.hardware;
     meta.is_best = best;
     meta.scalars["evaluations"] = watch_.state();
+    meta.metrics.update(clock_.state(steady_s()));
     if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
     const StateViews state = state_views(session_, run_.steps->staging());
     if (only_finite && !world_.all(is_finite(session_, state.views), "weights")) {
@@ -313,6 +342,7 @@ class Trainer {
     }
     writer.save(meta, state.views, may_be_async ? run_.steps->staging() : std::span<std::byte>{});
     divergence_.add_save(record.step);
+    clock_.begin_save(steady_s());
     return true;
   }
 
@@ -355,6 +385,7 @@ class Trainer {
 
   void report_saves(CheckpointWriter& writer) {
     for (const SaveReport& report : writer.poll()) {
+      clock_.end_save(report);
       if (!report.warning.empty()) journal_.message("warning: " + report.warning);
     }
   }
@@ -362,8 +393,11 @@ class Trainer {
   ExitCode interrupted(CheckpointWriter& writer, int64_t saved) {
     report_saves(writer);
     const int signal = interrupt_.signal();
+    const std::optional<spot::Notice> notice = interrupt_.notice();
+    if (notice) journal_.message("notice: " + notice->text);
     journal_.event("interrupt",
-                   signal == SIGINT    ? "Ctrl-C"
+                   notice              ? "notice: " + notice->text
+                   : signal == SIGINT  ? "Ctrl-C"
                    : signal == SIGTERM ? "SIGTERM"
                    : signal == SIGHUP  ? "SIGHUP"
                                        : "another rank was interrupted",
@@ -392,12 +426,18 @@ class Trainer {
   RunTotals totals_;
   Divergence divergence_;
   EvalWatch watch_;
+  SaveClock clock_;
 };
 
 }  // namespace
 
 ExitCode train(const Config& config, const Backend& backend, const TrainOptions& options) {
   const InterruptListener interrupt;  // first: a signal while the step is compiled counts too
+  // One process a node asks; the others hear of a notice with the step's norm.
+  const bool asks = options.world.local_rank == 0;
+  const spot::Watcher watcher(asks ? config.spot : SpotConfig(),
+                              {[&](const spot::Notice& notice) { interrupt.give_notice(notice); },
+                               [](const std::string& line) { fmt::print(stderr, "{}\n", line); }});
   const auto train_in = [&](const World& world) {
     check_start(config, options, world);
     OpenRun run = open_run(config, backend, options, world, [&interrupt] {
