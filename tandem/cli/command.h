@@ -38,6 +38,7 @@ void add_export(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
+void add_chaos(CLI::App& app, Action& action);
 void add_dash(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);

@@ -69,6 +69,7 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_info(app, action);
   add_tokenize(app, action);
   add_convert(app, action);
+  add_chaos(app, action);
   add_dash(app, action);
   add_compare(app, action);
   add_report(app, action);

@@ -23,13 +23,14 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
 import tiny_models
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info", "convert", "compare", "dash", "report")
+            "import", "export", "info", "convert", "compare", "dash", "report", "chaos")
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
 NOT_RUN = {
     r"^scripts/(quickstart|test)": "CI itself: they install, build and test",
     r"^cmake ": "tests/system/own_model.sh does it, into a prefix of its own",
+    r"^tandem chaos": "trains once for each trial; tests/recovery/chaos.py does",
     r"^tandem dash": "serves until Ctrl-C; tests/watch/dash.py and page.py ask it",
     r"^python3 bench/": "measures for minutes, some of it beside PyTorch",
     r"^srun ": "needs Slurm",

@@ -1,0 +1,47 @@
+"""`tandem chaos` on configs of a user: every kind of disturbance, on one rank and on several, is survived bit for bit.
+
+With --tries N, N trials of each config; one of each kind without it."""
+
+import argparse
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dist"))
+
+import ranks  # noqa: E402
+import tandem_run  # noqa: E402
+from ranks import GPT2, LLAMA, RanksTest, config, mesh  # noqa: E402
+from tandem_run import BAD_USAGE  # noqa: E402
+
+KINDS = ["kill", "stop", "term", "flip"]
+_tries = len(KINDS)
+
+
+class Chaos(RanksTest):
+    def check(self, content, seed):
+        path = self.write_config(content)
+        told = json.loads(self.tandem("chaos", path, "--tries", _tries, "--seed", seed, "--timeout", 3, "--dir", "trials", "--json").out)
+        self.assertEqual([KINDS[number % 4] for number in range(_tries)], [trial["kind"] for trial in told["trials"]])
+        self.assertEqual([], [trial for trial in told["trials"] if not trial["survived"]])
+        self.assertFalse((self.directory / "trials").exists(), "nothing is left where all is well")
+
+    def test_two_ranks(self):
+        self.check(config(LLAMA, parallel=mesh("fsdp", data=2), train={"steps": 60, "eval_every": 0}, checkpoint={"every": 7}), 3)
+
+    def test_one_rank(self):
+        self.check(config(GPT2, train={"steps": 60, "eval_every": 0}, checkpoint={"every": 5}), 4)
+
+    def test_nonsense_is_refused(self):
+        path = self.write_config(config(GPT2))
+        self.refuse(BAD_USAGE, ("--kinds", "kil"), "chaos", path, "--kinds", "kil")
+        self.refuse(BAD_USAGE, ("disk", "not there yet"), "chaos", path, "--kinds", "disk")
+        self.refuse(BAD_USAGE, ("--ranks 3", "mesh has 1 rank"), "chaos", path, "--ranks", 3)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--tries", type=int, default=_tries)
+    known, sys.argv[1:] = parser.parse_known_args()
+    _tries = known.tries
+    ranks.main()
