@@ -82,10 +82,14 @@ ExitCode run_chaos(const Flags& flags) {
   const std::vector<chaos::Kind> kinds = chaos::parse_kinds(flags.kinds);
   const chaos::Setup setup = setup_of(flags);
   const auto tell = [&](const std::string& line) {
-    std::fprintf(flags.json ? stderr : stdout, "%s\n", line.c_str());
+    std::FILE* out = flags.json ? stderr : stdout;
+    std::fprintf(out, "%s\n", line.c_str());
+    std::fflush(out);
   };
+  tell(fmt::format("trains undisturbed on {}, in {}", count_of(setup.num_ranks, "rank"),
+                   setup.directory.string()));
   const double undisturbed_s = chaos::run_undisturbed(setup);
-  tell(fmt::format("undisturbed: {:.1f} s on {}", undisturbed_s, count_of(setup.num_ranks, "rank")));
+  tell(fmt::format("undisturbed: {:.1f} s", undisturbed_s));
   std::map<chaos::Kind, Count> counts;
   nlohmann::json trials = nlohmann::json::array();
   int64_t lost = 0;
@@ -127,7 +131,7 @@ void add_chaos(CLI::App& app, Action& action) {
       app, "chaos",
       "kill, stop and damage runs of a config at random moments, and see whether each ends as if nothing had "
       "been",
-      "tandem chaos configs/fsdp_2gpu.yaml --set train.steps=40 --set checkpoint.every=5 --tries 20");
+      "tandem chaos configs/quickstart.yaml --set train.steps=60 --set checkpoint.every=10 --tries 8");
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
   command
