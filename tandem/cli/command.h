@@ -42,6 +42,9 @@ void add_chaos(CLI::App& app, Action& action);
 void add_dash(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_submit(CLI::App& app, Action& action);
+void add_logs(CLI::App& app, Action& action);
+void add_cancel(CLI::App& app, Action& action);
 
 // Every word after launch's own flags belongs to the program it runs: keeps those words for it and returns
 // how many of argc are left to parse.

@@ -73,6 +73,9 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_dash(app, action);
   add_compare(app, action);
   add_report(app, action);
+  add_submit(app, action);
+  add_logs(app, action);
+  add_cancel(app, action);
 
   try {
     app.parse(take_program(argc, argv, action), argv);

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -96,6 +97,7 @@ AttemptSetup Agent::describe(const Round& round) {
   AttemptSetup setup;
   setup.program = options_.program;
   setup.is_tandem = options_.is_tandem;
+  setup.is_scheduled = std::getenv("SLURM_JOB_ID") != nullptr;
   setup.filter = &filter_;
   setup.grace = wait_of(options_.shutdown_s.value_or(options_.grace_s));
   if (options_.shutdown_s) setup.failure_grace = setup.grace;

@@ -419,6 +419,7 @@ void Supervisor::on_signal(int signal) {
   if (!signals_.asks_to_stop(signal)) return;
   // Programs know what SIGTERM means.
   const int passed_on = signal == SIGHUP || (setup_.is_tandem && signal != SIGINT) ? SIGTERM : signal;
+  if (interrupted_ != 0 && setup_.is_scheduled && signal == SIGTERM) return;
   if (interrupted_ != 0) return kill_all();
   interrupt(passed_on, -1, fmt::format("{} passed on", describe_signal(passed_on)));
 }

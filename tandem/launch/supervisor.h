@@ -3,6 +3,7 @@
 //   a rank fails     a moment later, in which whoever failed with it is noticed too, the others get SIGTERM
 //                    and after a few seconds SIGKILL; a longer moment where it missed a peer, which is ending
 //   SIGINT, SIGTERM  passed on; the ranks have a longer grace to save their work; a second one kills them
+//                    (a scheduler's second SIGTERM means nothing: it has its own SIGKILL)
 //   exit code 75     a rank was interrupted by somebody else: the others are told as if we had been
 //   SIGSTOP          of a rank, by somebody else: said, and remembered until it goes on
 //
@@ -40,6 +41,7 @@ struct AttemptSetup {
   LineFilter* filter = nullptr;
   bool is_tandem =
       false;  // whose ranks save their work on SIGTERM, and know no other signals than those of a terminal
+  bool is_scheduled = false;  // Slurm sends SIGTERM more than once, and SIGKILL itself when the time is up
   std::chrono::milliseconds grace{300000};        // after a forwarded signal
   std::chrono::milliseconds failure_grace{5000};  // after another rank's failure
   std::chrono::milliseconds agreement_grace{

@@ -226,6 +226,17 @@ TEST_F(SupervisorTest, ASecondSignalKills) {
   EXPECT_EQ(SIGKILL, result.ends[0].signal);
 }
 
+// As Slurm does it: at once when it wants the node, and again when the time is up.
+TEST_F(SupervisorTest, ASchedulersSecondSigtermDoesNotKillWhoIsSaving) {
+  setup_.is_scheduled = true;
+  const AttemptResult result = run(
+      "trap 'trap \"\" TERM; kill -TERM $PPID; sleep 0.3; exit 75' TERM; echo $$ > pid; kill -TERM $PPID; "
+      "while true; do sleep 0.01; done",
+      1);
+  EXPECT_EQ(75, result.ends[0].exit_code);
+  EXPECT_FALSE(result.ends[0].killed);
+}
+
 TEST_F(SupervisorTest, ARankThatWasInterruptedByOthersInterruptsAll) {
   const AttemptResult result =
       run("[ $RANK = 0 ] && sleep 0.2 && exit 75; trap 'exit 75' TERM; while true; do sleep 0.01; done", 2);

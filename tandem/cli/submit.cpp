@@ -1,0 +1,168 @@
+// tandem submit: a run as a job of a cluster's.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "tandem/base/system.h"
+#include "tandem/cli/command.h"
+#include "tandem/cluster/job_book.h"
+#include "tandem/cluster/slurm_queue.h"
+#include "tandem/cluster/slurm_script.h"
+
+namespace tandem::cli {
+namespace {
+
+struct SubmitFlags {
+  ConfigFlags config;
+  cluster::Job job;
+  cluster::SlurmOptions slurm;
+  std::string run_dir;
+  bool to_slurm = false, dry_run = false, no_launcher = false;
+  std::vector<std::pair<CLI::Option*, const bool*>> of_one_kind;  // a flag, and whether its kind was chosen
+};
+
+std::string own_path() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "tandem" : path.string();
+}
+
+// As the first task of an array has it.
+std::string of_task_1(std::string text) {
+  for (size_t at; (at = text.find("%a")) != std::string::npos;) text.replace(at, 2, "1");
+  return text;
+}
+
+// What is wrong with the config is said now and not when the queue has come to the job.
+void fill_job(SubmitFlags& flags) {
+  cluster::Job& job = flags.job;
+  if (job.ranks_per_node == 0) job.ranks_per_node = std::max(1, job.gpus_per_node);
+  if (job.program.empty()) job.program = own_path();
+  WorldInfo world;
+  world.world_size = job.nodes * job.ranks_per_node;
+  ConfigFlags checked = flags.config;
+  if (!flags.slurm.array.empty()) {
+    for (std::string& assignment : checked.sets) assignment = of_task_1(assignment);
+  }
+  const ResolvedConfig resolved = checked.load(world, flags.run_dir);
+  if (job.name.empty()) job.name = resolved.config.name;
+  job.config = flags.config.file;
+  for (const std::string& assignment : flags.config.sets) {
+    job.arguments.push_back("--set");
+    job.arguments.push_back(assignment);
+  }
+  for (const auto& [flag, value] :
+       {std::pair{"--device", flags.config.device}, std::pair{"--run-dir", flags.run_dir}}) {
+    if (value.empty()) continue;
+    job.arguments.push_back(flag);
+    job.arguments.push_back(value);
+  }
+}
+
+ExitCode submit_slurm(SubmitFlags& flags) {
+  cluster::SlurmOptions& options = flags.slurm;
+  options.launcher = !flags.no_launcher;
+  options.directory = std::filesystem::current_path().string();
+  if (!options.array.empty() && flags.run_dir.find("%a") == std::string::npos)
+    throw ConfigError(
+        "--array {}: each task needs a run directory of its own; add --run-dir runs/NAME-%a, where %a is the "
+        "task's number",
+        options.array);
+  const std::string script = cluster::slurm_script(flags.job, options);
+  if (flags.dry_run) {
+    std::printf("%s", script.c_str());
+    return ExitCode::Done;
+  }
+  const cluster::JobBook book = cluster::JobBook::of_user();
+  const std::string id = cluster::submit_to_slurm(script);
+  book.add({"slurm", id, flags.job.name, flags.job.config, options.directory, cluster::slurm_output(options),
+            utc_time()});
+  std::printf("%s\n", id.c_str());
+  std::fprintf(stderr, "submitted; tandem logs %s --follow shows it, tandem cancel %s ends it\n", id.c_str(),
+               id.c_str());
+  return ExitCode::Done;
+}
+
+ExitCode run_submit(SubmitFlags& flags) {
+  if (!flags.to_slurm) throw ConfigError("submit: say where to: --slurm");
+  for (const auto& [option, chosen] : flags.of_one_kind) {
+    if (option->count() > 0 && !*chosen)
+      throw ConfigError("{}: is for another kind of cluster than the one that was chosen",
+                        option->get_name());
+  }
+  fill_job(flags);
+  return submit_slurm(flags);
+}
+
+CLI::Option* add_text(CLI::App& command, const std::string& name, std::string& value, const std::string& type,
+                      const std::string& what) {
+  return command.add_option(name, value, what)->type_name(type);
+}
+
+CLI::Option* add_count(CLI::App& command, const std::string& name, int& value, int64_t least,
+                       const std::string& what) {
+  return command.add_option(name, value, what)->type_name("N")->check(whole_number(least));
+}
+
+void add_job_flags(CLI::App& command, SubmitFlags& flags) {
+  flags.config.add_to(command);
+  cluster::Job& job = flags.job;
+  job.program.clear();
+  job.ranks_per_node = 0;
+  add_text(command, "--run-dir", flags.run_dir, "DIR", "as of tandem train; runs/<name> if not given");
+  add_text(command, "--name", job.name, "NAME", "of the job; the config's if not given");
+  add_count(command, "--nodes", job.nodes, 1, "how many (1)");
+  add_count(command, "--gpus-per-node", job.gpus_per_node, 0, "to ask for, and a rank for each (0)");
+  add_count(command, "--ranks-per-node", job.ranks_per_node, 1, "if not as many as GPUs, or 1 without");
+  add_count(command, "--cpus-per-node", job.cpus_per_node, 1, "cores to ask for");
+  add_text(command, "--memory-per-node", job.memory_per_node, "SIZE", "to ask for, in the cluster's words");
+  add_count(command, "--max-restarts", job.max_restarts, 0, "of ranks that fail, by the launcher (3)");
+  add_count(command, "--grace", job.grace_s, 1, "seconds for saving before a node is taken away (120)");
+  add_text(command, "--program", job.program, "PATH", "tandem, as the nodes see it; this one if not given");
+  command.add_flag("--dry-run", flags.dry_run, "print what would be submitted");
+}
+
+void add_slurm_flags(CLI::App& command, SubmitFlags& flags) {
+  command.add_flag("--slurm", flags.to_slurm, "as a batch job of Slurm's");
+  cluster::SlurmOptions& options = flags.slurm;
+  const auto only = [&](CLI::Option* option) {
+    flags.of_one_kind.emplace_back(option->group("Slurm"), &flags.to_slurm);
+  };
+  only(add_text(command, "--time", options.time, "TIME",
+                "limit, such as 12:00:00; the job goes on in the next one"));
+  only(add_text(command, "--partition", options.partition, "NAME", "as sbatch's"));
+  only(add_text(command, "--account", options.account, "NAME", "as sbatch's"));
+  only(add_text(command, "--qos", options.qos, "NAME", "as sbatch's"));
+  only(add_text(command, "--constraint", options.constraint, "LIST", "as sbatch's"));
+  only(add_text(command, "--reservation", options.reservation, "NAME", "as sbatch's"));
+  only(add_text(command, "--array", options.array, "TASKS",
+                "such as 1-5%2: many runs; %a in --set and --run-dir is the task's number"));
+  only(add_text(command, "--comment", options.comment, "TEXT", "as sbatch's"));
+  only(add_text(command, "--output", options.output, "FILE",
+                "where the output goes, as sbatch's (slurm-%j.out)"));
+  only(command.add_flag("--exclusive", options.exclusive, "share the nodes with nobody"));
+  only(command.add_flag("--no-launcher", flags.no_launcher,
+                        "srun starts the ranks itself, and nobody restarts them"));
+  only(add_count(command, "--max-requeues", options.max_requeues, 0,
+                 "how often it goes on by itself after the time limit or a preemption (100)"));
+  only(command
+           .add_option("--sbatch", options.more_flags, "any other flag of sbatch's: --sbatch=--mail-type=END")
+           ->type_name("FLAG")
+           ->expected(1)
+           ->take_all());
+}
+
+}  // namespace
+
+void add_submit(CLI::App& app, Action& action) {
+  CLI::App* command = add_command(
+      app, "submit", "hand a run to a cluster",
+      "tandem submit --slurm --dry-run --nodes 2 --ranks-per-node 4 --time 12:00:00 configs/quickstart.yaml "
+      "--set parallel.strategy=fsdp --set train.micro_batch=2");
+  auto flags = std::make_shared<SubmitFlags>();
+  add_job_flags(*command, *flags);
+  add_slurm_flags(*command, *flags);
+  command->callback([flags, &action] { action.run = [flags] { return run_submit(*flags); }; });
+}
+
+}  // namespace tandem::cli

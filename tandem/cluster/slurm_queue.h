@@ -1,0 +1,25 @@
+// Slurm's own programs, asked for a job at a time. All throw ConfigError where they are not installed, and
+// IoError with Slurm's own words where it refuses.
+#pragma once
+
+#include <string>
+
+namespace tandem::cluster {
+
+std::string submit_to_slurm(const std::string& script);  // the job's number
+
+struct SlurmState {
+  std::string
+      state;  // "RUNNING"; of an array, that of its first task in the queue; empty: no longer in the queue
+  std::string reason;  // why it waits
+};
+SlurmState slurm_state(const std::string& id);
+
+void cancel_in_slurm(const std::string& id);
+
+// A pattern of --output for a job: %j and %A as its number, %a as its task's, %x as its name. ConfigError
+// where it holds others, or the job is an array and `id` names no task ("123_4" does).
+std::string slurm_output_path(const std::string& pattern, const std::string& id, const std::string& name,
+                              const std::string& directory);
+
+}  // namespace tandem::cluster

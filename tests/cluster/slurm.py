@@ -1,0 +1,230 @@
+"""`tandem submit --slurm`, `logs` and `cancel` on a real Slurm of three nodes.
+
+Skipped where Slurm is not installed (scripts/setup --cluster) or nodes cannot be made (root can). Run by
+scripts/test --cluster.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dist"))
+import network
+import slurm_cluster
+import tandem_run
+from tandem_run import LLAMA, config, read_events, read_metrics
+
+NODES = 3
+SECONDS = 150  # for a job on a busy machine
+
+_cluster = None
+
+
+def shared_cluster():
+    global _cluster
+    if _cluster is None:
+        if slurm_cluster.missing():
+            raise unittest.SkipTest(f"Slurm is not installed ({', '.join(slurm_cluster.missing())}): scripts/setup --cluster")
+        net = network.shared_network(NODES)
+        folder = tandem_run.temporary_directory()
+        _cluster = slurm_cluster.SlurmCluster(net, folder.name)
+        unittest.addModuleCleanup(folder.cleanup)
+        unittest.addModuleCleanup(_cluster.close)
+    return _cluster
+
+
+class Slurm(network.NodesTest):
+    num_nodes = NODES
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = shared_cluster()
+
+    def setUp(self):
+        super().setUp()
+        self.environment = {**self.cluster.environment, "XDG_STATE_HOME": str(self.directory / "state"),
+                            "TANDEM_CONNECT_TIMEOUT_S": "60"}
+        self.addCleanup(self.cancel_all)
+
+    def cancel_all(self):
+        self.cluster.command("scancel", "--user", "root")
+        self.cluster.wait(lambda: not self.cluster.command("squeue", "-h") and self.cluster.idle() == NODES,
+                          "the queue to be empty")
+
+    def at_switch(self, *arguments, expect=0):
+        """tandem as on a login node."""
+        done = subprocess.run(self.network.switch.enter(tandem_run.program(), *arguments), cwd=self.directory,
+                              env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=SECONDS,
+                              stdin=subprocess.DEVNULL)
+        result = tandem_run.Result(done.returncode, done.stdout, done.stderr)
+        if expect is not None:
+            self.assertEqual(expect, result.code, result)
+        return result
+
+    def submit(self, *arguments):
+        return self.at_switch("submit", "--slurm", "--ranks-per-node", "1", *arguments).out.strip()
+
+    def output(self, job):
+        files = list(self.directory.glob(f"slurm-{job}.out"))
+        return files[0].read_text(errors="replace") if files else ""
+
+    def wait_for_end(self, job, state="COMPLETED"):
+        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
+        self.cluster.wait(lambda: self.cluster.show(job)["JobState"] in ended, f"the end of job {job}", SECONDS)
+        self.assertEqual(state, self.cluster.show(job)["JobState"], self.output(job))
+
+    def steps(self, run):
+        path = self.directory / run / "metrics.jsonl"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def wait_for_steps(self, run, steps):
+        self.cluster.wait(lambda: self.steps(run) >= steps, f"step {steps} of {run}", SECONDS)
+
+    def settings(self, steps, **train):
+        return config({**LLAMA, "layers": 2}, train={"steps": steps, "batch": 6, "micro_batch": 2, "schedule": "constant", **train},
+                      parallel={"strategy": "fsdp"}, checkpoint={"every": 1000000})
+
+    def undisturbed(self, content):
+        """The same mesh on one node, without Slurm."""
+        path = self.write_config(content, "alone.yaml")
+        self.tandem("launch", "--nproc-per-node", NODES, "train", path, "--run-dir", "alone")
+        return self.directory / "alone"
+
+    def test_three_nodes_give_the_curve_of_one(self):
+        content = self.settings(12)
+        path = self.write_config(content)
+        job = self.submit("--nodes", NODES, path, "--run-dir", "launched")
+        direct = self.submit("--nodes", NODES, "--no-launcher", path, "--run-dir", "direct")
+        alone = self.undisturbed(content)
+        for number, run in ((job, "launched"), (direct, "direct")):
+            self.wait_for_end(number)
+            self.assert_equal_runs(alone, self.directory / run)
+            summary = tandem_run.read_summary(self.directory / run)
+            self.assertEqual(NODES, summary["world_size"])
+            self.assertEqual("node-0", summary["hostname"])
+        self.assertEqual([], list(self.directory.glob(".tandem-secret*")))
+        logs = self.at_switch("logs", job).out
+        self.assertEqual(self.output(job), logs)
+        self.assertIn("step", logs)
+        self.assertIn("has ended already", self.at_switch("cancel", job).out)
+
+    def long(self):
+        """A run that has not ended when a test interrupts it: thousands of steps, which are then cut short."""
+        return self.settings(400)
+
+    def test_preempted_and_requeued(self):
+        content = self.long()
+        job = self.submit("--nodes", NODES, self.write_config(content), "--run-dir", "run")
+        self.wait_for_steps("run", 20)
+        urgent = self.cluster.command("sbatch", "--parsable", "--partition=urgent", f"--nodes={NODES}", "--exclusive",
+                                      "--output=/dev/null", "--wrap", "sleep 3")
+        self.wait_for_end(urgent)
+        self.wait_for_end(job)
+        self.assertIn("goes back into the queue", self.output(job))
+        self.check_goes_on(content, "interrupt")
+
+    def check_goes_on(self, content, how):
+        """What was interrupted at least once has every step once, with the numbers of a run that was not."""
+        run = self.directory / "run"
+        self.assertGreaterEqual(len(read_events(run, "resume")), 1)
+        if how:
+            self.assertGreaterEqual(len(read_events(run, how)), 1)
+        self.assert_equal_runs(self.undisturbed(content), run)
+        self.assertEqual([str(step + 1) for step in range(content["train"]["steps"])],
+                         [row["step"] for row in read_metrics(run)])
+
+    def test_time_limit_reached_and_requeued(self):
+        # Slurm looks at limits twice a minute, and counts whole minutes: the signal comes within a minute.
+        content = self.settings(6000)
+        job = self.submit("--nodes", NODES, "--time", "1", "--grace", "50", self.write_config(content), "--run-dir", "run")
+        self.cluster.wait(lambda: "goes back into the queue" in self.output(job), "the time limit", SECONDS)
+        saved = read_events(self.directory / "run", "interrupt")[0]["step"]
+        self.cluster.wait(lambda: read_events(self.directory / "run", "resume"), "the next start", SECONDS)
+        self.assertEqual(saved, read_events(self.directory / "run", "resume")[0]["step"])
+        self.at_switch("cancel", job)
+        self.cluster.wait(lambda: self.cluster.show(job)["JobState"] == "CANCELLED", "cancel", SECONDS)
+        # What the run has up to here is what one has that is not disturbed.
+        rows = read_metrics(self.directory / "run")
+        self.assertGreater(len(rows), saved)
+        content["train"]["steps"] = len(rows)
+        self.assertEqual(rows, read_metrics(self.undisturbed(content)))
+
+    def test_a_lost_node(self):
+        content = self.long()
+        content["checkpoint"]["every"] = 20
+        job = self.submit("--nodes", NODES, self.write_config(content), "--run-dir", "run")
+        self.wait_for_steps("run", 50)
+        self.lose_node(2)
+        self.cluster.command("scontrol", "update", "NodeName=node-2", "State=DOWN", "Reason=lost")
+        self.cluster.wait(lambda: self.cluster.show(job)["Restarts"] == "1", "the requeue", SECONDS)
+        self.cluster.start_node(2)
+        self.cluster.command("scontrol", "update", "NodeName=node-2", "State=RESUME")
+        self.wait_for_end(job)
+        self.check_goes_on(content, None)
+
+    def lose_node(self, number):
+        """As a power cut: everything of a node's ends at once."""
+        holder = self.network.nodes[number].holder.pid
+        space = os.readlink(f"/proc/{holder}/ns/net")
+        daemon = self.cluster.daemons.pop(f"node-{number}")
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if int(process.name) != holder and os.readlink(process / "ns/net") == space:
+                    os.kill(int(process.name), signal.SIGKILL)
+            except OSError:
+                continue
+        daemon.wait()
+
+    def test_follow_and_cancel(self):
+        job = self.submit("--nodes", NODES, "--name", "long one", self.write_config(self.settings(1000000)), "--run-dir", "run")
+        self.wait_for_steps("run", 5)
+        follower = subprocess.Popen(self.network.switch.enter(tandem_run.program(), "logs", "long one", "--follow"),
+                                    cwd=self.directory, env={**os.environ, **self.environment}, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True)
+        time.sleep(1)
+        self.assertIn("cancelled", self.at_switch("cancel", "long one").out)
+        out, _ = follower.communicate(timeout=SECONDS)
+        self.assertEqual(0, follower.returncode)
+        self.assertEqual(self.output(job), out)
+        self.assertEqual("CANCELLED", self.cluster.show(job)["JobState"])
+        self.assertEqual("0", self.cluster.show(job)["Restarts"])
+        # Slurm's SIGTERM comes first: the work is saved.
+        self.assertEqual(1, len(read_events(self.directory / "run", "interrupt")))
+
+    def test_an_array_of_seeds(self):
+        content = config({**LLAMA, "layers": 1}, train={"steps": 3})
+        job = self.submit("--array", "1-3", "--run-dir", "runs/seed-%a", "--set", "train.seed=%a", self.write_config(content))
+        losses = set()
+        for task in (1, 2, 3):
+            self.wait_for_end(f"{job}_{task}")
+            losses.add(read_metrics(self.directory / f"runs/seed-{task}")[-1]["loss"])
+            self.assertEqual((self.directory / f"slurm-{job}_{task}.out").read_text(),
+                             self.at_switch("logs", f"{job}_{task}").out)
+        self.assertEqual(3, len(losses))
+        self.assertIn("name one of its tasks", self.at_switch("logs", job, expect=2).err)
+
+    def test_hostile_values_stay_values(self):
+        evil = "a \"b\" 'c' \\ $(touch hit) `touch hit` ; # &"
+        content = config({**LLAMA, "layers": 1}, train={"steps": 2})
+        path = self.write_config(content, f"{evil.replace('/', '')}.yaml")
+        job = self.submit("--comment", evil, "--name", evil, "--run-dir", evil, path)
+        self.wait_for_end(job)
+        self.assertTrue((self.directory / evil / "summary.json").exists())
+        self.assertFalse((self.directory / "hit").exists())
+        self.assertEqual(evil, self.cluster.command("squeue", "-h", "-t", "all", "-j", job, "-o", "%j"))
+        self.assertEqual(evil, self.cluster.command("squeue", "-h", "-t", "all", "-j", job, "-o", "%k"))
+
+    def test_what_slurm_refuses_is_one_line(self):
+        path = self.write_config(config({**LLAMA, "layers": 1}))
+        for words, part in ((("--partition", "none"), "artition"), (("--time", "soon"), "time")):
+            result = self.at_switch("submit", "--slurm", *words, path, expect=None)
+            self.assert_one_line_error(result, 1, "sbatch: ", part)
+
+
+if __name__ == "__main__":
+    network.main()
