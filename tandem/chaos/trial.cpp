@@ -54,15 +54,18 @@ int run(const Setup& setup, const std::vector<std::string>& words, const std::fi
   return process.wait(std::chrono::minutes(30)).value_or(-1);
 }
 
-// The newest checkpoint's largest file; empty where there is none yet.
+// The newest checkpoint's largest file; empty where there is no older one to go back to.
 std::filesystem::path newest_part(const std::filesystem::path& checkpoints) {
   std::filesystem::path newest, largest;
+  int64_t count = 0;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoints, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && (newest.empty() || name > newest.filename().string()))
-      newest = entry.path();
+    if (!name.starts_with("step-")) continue;
+    ++count;
+    if (newest.empty() || name > newest.filename().string()) newest = entry.path();
   }
+  if (count < 2) return {};
   uintmax_t most = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(newest, error)) {
     if (!entry.is_regular_file() || entry.file_size() <= most) continue;
@@ -75,7 +78,7 @@ std::filesystem::path newest_part(const std::filesystem::path& checkpoints) {
 // "bit 3 of byte 1234 of step-00000020/rank-0.bin", or that there was nothing to turn.
 std::string flip_bit(const std::filesystem::path& checkpoints, uint64_t where) {
   const std::filesystem::path path = newest_part(checkpoints);
-  if (path.empty()) return "before there was a checkpoint to damage";
+  if (path.empty()) return "before there were two checkpoints, of which one may be damaged";
   const auto byte = static_cast<std::streamoff>((where >> 3) % std::filesystem::file_size(path));
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(byte);
