@@ -12,6 +12,7 @@
 #include "tandem/base/nearest.h"
 #include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
+#include "tandem/cli/plan_cluster.h"
 #include "tandem/compile/pass_list.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
@@ -199,6 +200,7 @@ class Waiting {
 void add_plan(CLI::App& app, Action& action) {
   struct Flags {
     ConfigFlags config;
+    ClusterFlags cluster;
     std::string dump;
     std::vector<std::string> without;
     bool json = false;
@@ -209,6 +211,7 @@ void add_plan(CLI::App& app, Action& action) {
                   "tandem plan configs/cpu-gpt.yaml --set memory.recompute=full");
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
+  flags->cluster.add_to(*command);
   command->add_flag("--json", flags->json, "print the whole plan, every command and slice, as JSON");
   command->add_flag("--commands", flags->commands, "list the commands of the compiled step");
   command
@@ -226,6 +229,7 @@ void add_plan(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       if (!flags->dump.empty()) check_dump(flags->dump);
       check_without(flags->without);
+      if (flags->cluster.is_set()) return plan_on_cluster(flags->cluster, flags->config, flags->json, action);
       const WorldInfo world = read_world();
       const Config config = flags->config.load(world).config;
       const Backend backend = make_backend(config, world);

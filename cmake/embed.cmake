@@ -1,5 +1,6 @@
-# cmake -DFILES=a;b -DOUT=x.cpp -P embed.cmake: a source whose page_file gives the files' text by name.
-set(text "#include \"tandem/dash/page_files.h\"\n\nnamespace tandem::dash {\nnamespace {\n\n")
+# cmake -DFILES=a;b -DOUT=x.cpp -DHEADER=h -DNAMESPACE=n -DFUNCTION=f -P embed.cmake: a source whose function gives the
+# files' text by name.
+set(text "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\nnamespace {\n\n")
 string(APPEND text "struct Part {\n  std::string_view name, text;\n};\n\nconstexpr Part kParts[] = {\n")
 foreach(file ${FILES})
   get_filename_component(name ${file} NAME)
@@ -12,6 +13,6 @@ foreach(file ${FILES})
     math(EXPR at "${at} + 8000")
   endwhile()
 endforeach()
-string(APPEND text "};\n\n}  // namespace\n\nstd::string page_file(std::string_view name) {\n  std::string text;\n")
-string(APPEND text "  for (const Part& part : kParts) {\n    if (part.name == name) text += part.text;\n  }\n  return text;\n}\n\n}  // namespace tandem::dash\n")
+string(APPEND text "};\n\n}  // namespace\n\nstd::string ${FUNCTION}(std::string_view name) {\n  std::string text;\n")
+string(APPEND text "  for (const Part& part : kParts) {\n    if (part.name == name) text += part.text;\n  }\n  return text;\n}\n\n}  // namespace ${NAMESPACE}\n")
 file(WRITE ${OUT} "${text}")

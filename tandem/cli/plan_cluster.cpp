@@ -1,0 +1,116 @@
+#include "tandem/cli/plan_cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tandem/base/quantity.h"
+#include "tandem/plan/money.h"
+#include "tandem/plan/time_plan.h"
+#include "tandem/plan/time_report.h"
+
+namespace tandem::cli {
+
+void ClusterFlags::add_to(CLI::App& command) {
+  command
+      .add_option(
+          "--cluster", cluster,
+          "plan for these machines instead: an instance type (p5.48xlarge) or a GPU (h100-sxm) of the "
+          "catalogue and how many GPUs, or a YAML file")
+      ->type_name("NAME[:COUNT]|FILE");
+  const auto text = [&command](const char* flag, std::string& value, const char* what, const char* type) {
+    command.add_option(flag, value, what)->type_name(type);
+  };
+  text("--tokens", tokens, "with --cluster: hours and dollars for so many tokens; train.steps otherwise",
+       "20B");
+  text("--budget", budget, "leave out what costs more", "2000USD");
+  text("--deadline", deadline, "leave out what takes longer", "48h");
+  text("--providers", providers, "clouds to ask, such as aws,gcp,lambda", "A,B");
+  text("--prices", prices, "prices of your own, a CSV file with the columns of the catalogue's prices.csv",
+       "FILE");
+  command.add_option("--trace", trace, "with --cluster: write the simulated timeline, for ui.perfetto.dev")
+      ->type_name("FILE");
+}
+
+namespace {
+
+// Steps of the config, or as many as the tokens take.
+double steps_of(const ClusterFlags& flags, const Config& config) {
+  if (flags.tokens.empty()) return static_cast<double>(config.train.steps);
+  const double tokens = plan::parse_amount(flags.tokens, "--tokens");
+  const double of_step = static_cast<double>(config.train.batch) *
+                         (config.model.is_language_model() ? static_cast<double>(config.model.context) : 1);
+  return std::max(1.0, std::ceil(tokens / of_step));
+}
+
+std::vector<plan::Offer> find_offers(const ClusterFlags& flags, const plan::CompiledRanks& ranks,
+                                     const plan::TimePlan& made, const plan::Job& job,
+                                     const std::vector<plan::Price>& prices) {
+  std::map<std::pair<int, double>, double> known;  // step by nodes and network
+  const auto step_on = [&](const plan::Cluster& cluster) {
+    const auto key = std::make_pair(cluster.gpus_per_node, cluster.network + cluster.hop);
+    const auto [it, is_new] = known.try_emplace(key, 0.0);
+    if (is_new) it->second = ranks.on(cluster).step_s;
+    return it->second;
+  };
+  const double budget = flags.budget.empty() ? 0 : plan::parse_dollars(flags.budget, "--budget");
+  const double deadline = flags.deadline.empty() ? 0 : plan::parse_time(flags.deadline, "--deadline");
+  return plan::within(plan::offers(made, prices, job, step_on), budget, deadline);
+}
+
+}  // namespace
+
+ExitCode plan_on_cluster(const ClusterFlags& flags, ConfigFlags config_flags, bool json,
+                         const Action& action) {
+  const plan::Cluster cluster = plan::find_cluster(flags.cluster);
+  if (!config_flags.device.empty() && config_flags.device != "cuda")
+    throw ConfigError("--device {}: the machines of --cluster {} have GPUs; leave it out",
+                      config_flags.device, flags.cluster);
+  config_flags.device = "cuda";
+  const WorldInfo world = read_world();
+  const Config config = config_flags.load(world).config;
+  const Backend backend = plan::backend_on(cluster, make_backend(config, world));
+  plan::PlanOptions options;
+  options.model = action.model;
+  std::optional<plan::TimelineTrace> trace;
+  if (!flags.trace.empty()) {
+    trace.emplace(flags.trace);
+    options.observe = [&trace](int stage, const plan::Item& item, double begin, double end) {
+      if (trace) trace->add(stage, item, begin, end);
+    };
+  }
+  const std::vector<plan::Price> prices = plan::read_prices(flags.prices);
+  const plan::Job job{steps_of(flags, config), plan::parse_providers(flags.providers, prices)};
+  plan::TimePlan made;
+  std::vector<plan::Offer> offers;
+  {
+    const plan::CompiledRanks ranks(config, backend, cluster, options);
+    made = ranks.on(cluster);
+    if (trace) trace->finish(static_cast<int>(made.ranks.size()));
+    trace.reset();
+    offers = find_offers(flags, ranks, made, job, prices);
+  }
+  if (json) {
+    nlohmann::json all = plan::to_json(made);
+    all["steps"] = job.steps;
+    all["offers"] = plan::to_json(offers);
+    std::printf("%s\n", all.dump(1).c_str());
+  } else {
+    std::printf("%s%s", plan::print(made, config).c_str(), plan::print(offers, job).c_str());
+  }
+  std::fflush(stdout);
+  if (!plan::fits(made))
+    throw PlanError(
+        "memory: the plan needs {} a GPU but {} has {}; use --search, or more of memory.recompute, "
+        "parallel.strategy=fsdp, parallel.tensor or parallel.pipeline",
+        format_bytes(made.memory_bytes), cluster.gpu.name,
+        format_bytes(static_cast<int64_t>(cluster.gpu.memory_bytes)));
+  return ExitCode::Done;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,171 @@
+#include "tandem/plan/cluster.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "tandem/base/error.h"
+#include "tandem/base/nearest.h"
+
+namespace tandem::plan {
+namespace {
+
+Cluster of_gpu(const Gpu& gpu) {
+  Cluster cluster;
+  cluster.name = gpu.name;
+  cluster.gpu = gpu;
+  cluster.gpus_per_node = gpu.node_gpus;
+  cluster.network = gpu.node_network;
+  return cluster;
+}
+
+Cluster of_node(const NodeType& node) {
+  const Gpu* gpu = catalogue().find_gpu(node.gpu);
+  TANDEM_CHECK(gpu != nullptr, "nodes.csv: {} has no GPU in gpus.csv", node.name);
+  Cluster cluster = of_gpu(*gpu);
+  cluster.name = node.name;
+  cluster.gpus_per_node = node.gpus;
+  cluster.network = node.network;
+  cluster.hop = node.hop;
+  cluster.chunking = node.chunking;
+  return cluster;
+}
+
+Cluster by_name(const std::string& name, const std::string& flag) {
+  const Catalogue& known = catalogue();
+  if (const Gpu* gpu = known.find_gpu(name)) return of_gpu(*gpu);
+  if (const NodeType* node = known.find_node(name)) return of_node(*node);
+  std::vector<std::string_view> names;
+  for (const Gpu& gpu : known.gpus) names.push_back(gpu.name);
+  for (const NodeType& node : known.nodes) names.push_back(node.name);
+  throw ConfigError(
+      "{}: no such instance type, GPU or file; the nearest is {}; expected NAME[:COUNT], such as "
+      "p5.48xlarge:64 or h100-sxm:8, or a YAML file",
+      flag, nearest(name, names));
+}
+
+// What a file may say of a cluster, and where it goes.
+struct FileKey {
+  std::string_view name;
+  double scale;
+  std::function<void(Cluster&, double)> set;
+};
+
+const std::vector<FileKey>& file_keys() {
+  static const std::vector<FileKey> keys = {
+      {"gpus", 1, [](Cluster& c, double v) { c.gpus = static_cast<int>(v); }},
+      {"gpus_per_node", 1, [](Cluster& c, double v) { c.gpus_per_node = static_cast<int>(v); }},
+      {"network_gbps", 1e9 / 8, [](Cluster& c, double v) { c.network = v; }},
+      {"hop_us", 1e-6, [](Cluster& c, double v) { c.hop = v; }},
+      {"host_gbs", 1e9, [](Cluster& c, double v) { c.host_bandwidth = v; }},
+      {"pcie_gbs", 1e9, [](Cluster& c, double v) { c.gpu.pcie = v; }},
+      {"memory_gib", double{1 << 30}, [](Cluster& c, double v) { c.gpu.memory_bytes = v; }},
+      {"memory_gbs", 1e9, [](Cluster& c, double v) { c.gpu.memory_bandwidth = v; }},
+      {"peak_tflops", 1e12, [](Cluster& c, double v) { c.gpu.peak = v; }},
+      {"matmul_tflops", 1e12, [](Cluster& c, double v) { c.gpu.matmul = v; }},
+      {"fp8_tflops", 1e12, [](Cluster& c, double v) { c.gpu.matmul_fp8 = v; }},
+      {"ring_gbs", 1e9,
+       [](Cluster& c, double v) {
+         c.gpu.ring = {{2, v}};
+       }},
+      {"switch_gbs", 1e9, [](Cluster& c, double v) { c.gpu.in_switch = v; }},
+      {"link_us", 1e-6, [](Cluster& c, double v) { c.gpu.link_latency = v; }},
+      {"compute_factor", 1, [](Cluster& c, double v) { c.compute_factor = v; }},
+      {"attention_factor", 1, [](Cluster& c, double v) { c.attention_factor = v; }},
+      {"pointwise_factor", 1, [](Cluster& c, double v) { c.pointwise_factor = v; }},
+      {"launch_us", 1e-6, [](Cluster& c, double v) { c.launch = v; }},
+      {"issue_us", 1e-6, [](Cluster& c, double v) { c.issue = v; }},
+      {"reduces_once", 1, [](Cluster& c, double v) { c.reduces_once = v != 0; }},
+      {"step_overhead_ms", 1e-3, [](Cluster& c, double v) { c.step_overhead = v; }},
+      {"fused_attention", 1, [](Cluster& c, double v) { c.fused_attention = v != 0; }},
+  };
+  return keys;
+}
+
+double positive(const YAML::Node& node, const std::string& where) {
+  double value = 0;
+  const std::string text = node.IsScalar() ? node.Scalar() : "";
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || !std::isfinite(value))
+    throw ConfigError("{}: expected a number of at least 0, found '{}'", where, text);
+  return value;
+}
+
+void set_key(Cluster& cluster, const std::string& path, const std::string& key, const YAML::Node& value) {
+  std::vector<std::string_view> names = {"name", "gpu", "kernels"};
+  for (const FileKey& known : file_keys()) {
+    names.push_back(known.name);
+    if (known.name != key) continue;
+    const double number = positive(value, fmt::format("{}: {}", path, key));
+    if (key.starts_with("gpus") && (number < 1 || number != std::floor(number) || number > 1 << 20))
+      throw ConfigError("{}: {}: expected a whole number of at least 1, found {}", path, key, number);
+    known.set(cluster, number * known.scale);
+    return;
+  }
+  throw ConfigError("{}: there is no key '{}'; the nearest is '{}'", path, key, nearest(key, names));
+}
+
+Cluster from_file(const std::string& path) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(path);
+  } catch (const YAML::Exception& error) {
+    throw ConfigError("{}:{}: {}", path, error.mark.line + 1, error.msg);
+  }
+  if (!root.IsMap() || !root["gpu"] || !root["gpu"].IsScalar())
+    throw ConfigError("{}: expected a cluster: `gpu: h100-sxm` and `gpus: 16` at least", path);
+  Cluster cluster = by_name(root["gpu"].Scalar(), fmt::format("{}: gpu: {}", path, root["gpu"].Scalar()));
+  cluster.name = std::filesystem::path(path).stem().string();
+  for (const auto& item : root) {
+    const std::string key = item.first.Scalar();
+    if (key == "gpu") continue;
+    if (key == "name" && item.second.IsScalar()) {
+      cluster.name = item.second.Scalar();
+    } else if (key == "kernels" && item.second.IsMap()) {
+      for (const auto& kernel : item.second)
+        cluster.kernels[kernel.first.Scalar()] =
+            positive(kernel.second, fmt::format("{}: kernels: {}", path, kernel.first.Scalar()));
+    } else {
+      set_key(cluster, path, key, item.second);
+    }
+  }
+  if (cluster.gpu.matmul <= 0 || cluster.gpu.memory_bandwidth <= 0 || cluster.gpu.peak <= 0)
+    throw ConfigError("{}: peak_tflops, matmul_tflops and memory_gbs must be above 0", path);
+  return cluster;
+}
+
+}  // namespace
+
+Cluster find_cluster(const std::string& text) {
+  const bool is_path =
+      text.ends_with(".yaml") || text.ends_with(".yml") || text.find('/') != std::string::npos;
+  if (is_path) {
+    if (!std::filesystem::is_regular_file(text))
+      throw ConfigError("--cluster {}: there is no such file", text);
+    return from_file(text);
+  }
+  const size_t colon = text.rfind(':');
+  // Instance types of some clouds have colons in their names.
+  const bool known = catalogue().find_node(text) != nullptr;
+  if (colon == std::string::npos || known) {
+    Cluster cluster = by_name(text, "--cluster " + text);
+    cluster.gpus = 0;
+    return cluster;
+  }
+  const std::string count = text.substr(colon + 1);
+  int gpus = 0;
+  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), gpus);
+  if (error != std::errc() || end != count.data() + count.size() || gpus < 1 || gpus > 1 << 20)
+    throw ConfigError("--cluster {}: expected a number of GPUs after the colon, found '{}'", text, count);
+  Cluster cluster = by_name(text.substr(0, colon), "--cluster " + text);
+  cluster.gpus = gpus;
+  return cluster;
+}
+
+}  // namespace tandem::plan

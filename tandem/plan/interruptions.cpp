@@ -1,0 +1,28 @@
+#include "tandem/plan/interruptions.h"
+
+#include <cmath>
+
+namespace tandem::plan {
+
+double young_interval(const Interruptions& of) { return std::sqrt(2 * of.save * of.mean); }
+
+double daly_interval(const Interruptions& of) {
+  if (of.save >= 2 * of.mean) return of.mean;
+  const double x = of.save / (2 * of.mean);
+  return young_interval(of) * (1 + std::sqrt(x) / 3 + x / 9) - of.save;
+}
+
+double expected_seconds(const Interruptions& of, double work, double interval) {
+  const double segments = work / interval;
+  return of.mean * std::exp(of.restart / of.mean) * std::expm1((interval + of.save) / of.mean) * segments;
+}
+
+Overhead first_order(const Interruptions& of, double interval) {
+  return {of.save / interval, interval / (2 * of.mean), of.restart / of.mean};
+}
+
+Overhead first_order_with_notice(const Interruptions& of, double interval) {
+  return {of.save / interval, of.save / of.mean, of.restart / of.mean};
+}
+
+}  // namespace tandem::plan

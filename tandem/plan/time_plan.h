@@ -1,0 +1,80 @@
+// A config's step on a cluster: compiled for every kind of rank, then run against the model of the hardware.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tandem/models/model.h"
+#include "tandem/plan/cluster.h"
+#include "tandem/plan/simulate.h"
+#include "tandem/runtime/backend.h"
+#include "tandem/train/compile_config.h"
+
+namespace tandem::plan {
+
+struct RankPlan {
+  MeshPosition at;
+  ArenaSizes memory{};
+  RankTime time;
+};
+
+// Seconds of a rank's kernels by what they do, as if nothing were beside them.
+struct KernelSums {
+  double products = 0;
+  double attention = 0;
+  double update = 0;
+  double other = 0;  // what moves bytes between them
+};
+
+struct TimePlan {
+  Cluster cluster;
+  MeshShape mesh;
+  double step_s = 0;
+  double tokens_per_s = 0;  // or images
+  double mfu = 0;
+  double model_flops = 0;  // of a step, recomputation not counted
+  int64_t num_params = 0;
+  Recompute recompute;
+  std::vector<RankPlan> ranks;            // one of each pipeline stage
+  size_t busiest = 0;                     // the rank that waits least: the step is as long as it takes
+  KernelSums kernels;                     // of that rank
+  int64_t memory_bytes = 0;               // of the largest rank, on its device
+  int64_t state_bytes = 0;                // of a checkpoint, over all ranks
+  double error_band = 0;                  // as a fraction
+  std::vector<std::string> extrapolated;  // why nothing like it was ever compared with a measured run
+
+  const TimeParts& parts() const { return ranks[busiest].time.parts; }
+};
+
+// The backend as it would be on the cluster's GPUs.
+Backend backend_on(const Cluster& cluster, Backend backend);
+
+struct PlanOptions {
+  BuildModel model = build_model;
+  std::function<void()> while_compiling;                                               // as of CompileOptions
+  std::function<void(int stage, const Item& item, double begin, double end)> observe;  // may be empty
+};
+
+// A step compiled for every kind of rank of its mesh, which can then be timed on any cluster of that GPU.
+class CompiledRanks {
+ public:
+  // The config's mesh must have as many ranks as the cluster has GPUs (0: whatever the mesh has):
+  // ConfigError.
+  CompiledRanks(const Config& config, const Backend& backend, const Cluster& cluster,
+                const PlanOptions& options);
+
+  // Says nothing of whether it fits into memory: fits().
+  TimePlan on(const Cluster& cluster) const;
+
+ private:
+  Config config_;
+  PlanOptions options_;
+  MeshShape mesh_;
+  std::vector<CompiledStep> steps_;  // of each pipeline stage
+  int64_t memory_bytes_ = 0;         // of the largest rank
+};
+
+bool fits(const TimePlan& plan);
+
+}  // namespace tandem::plan
