@@ -45,6 +45,8 @@ void add_report(CLI::App& app, Action& action);
 void add_submit(CLI::App& app, Action& action);
 void add_logs(CLI::App& app, Action& action);
 void add_cancel(CLI::App& app, Action& action);
+void add_pipeline(CLI::App& app, Action& action);
+void add_sweep(CLI::App& app, Action& action);
 
 // Every word after launch's own flags belongs to the program it runs: keeps those words for it and returns
 // how many of argc are left to parse.

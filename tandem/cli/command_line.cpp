@@ -76,6 +76,8 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_submit(app, action);
   add_logs(app, action);
   add_cancel(app, action);
+  add_pipeline(app, action);
+  add_sweep(app, action);
 
   try {
     app.parse(take_program(argc, argv, action), argv);

@@ -15,6 +15,7 @@ constexpr size_t kMaxDepth = 8;
 // Follows the events of the parser, and stops it by throwing the fault.
 class Shape : public YAML::EventHandler {
  public:
+  explicit Shape(size_t max_items) : max_items_(max_items) {}
   // yaml-cpp finds no end of documents behind a stray comma, so the second one is the last that is looked at.
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++num_documents_ < 2) return;
@@ -45,9 +46,9 @@ class Shape : public YAML::EventHandler {
 
  private:
   void item(const YAML::Mark& mark) {
-    if (items_.empty() || ++items_.back() <= kMaxListItems) return;
+    if (items_.empty() || ++items_.back() <= max_items_) return;
     throw YamlFault{mark.line + 1,
-                    fmt::format("expected lists of at most {} items, found more; shorten it", kMaxListItems)};
+                    fmt::format("expected lists of at most {} items, found more; shorten it", max_items_)};
   }
   void enter(const YAML::Mark& mark) {
     item(mark);
@@ -58,16 +59,17 @@ class Shape : public YAML::EventHandler {
                     "inside each other; write it flat"};
   }
 
+  size_t max_items_;
   int num_documents_ = 0;
   std::vector<size_t> items_;  // so far, of each list or table that is open
 };
 
 }  // namespace
 
-std::optional<YamlFault> find_yaml_fault(const std::string& text) {
+std::optional<YamlFault> find_yaml_fault(const std::string& text, size_t max_items) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
-  Shape shape;
+  Shape shape(max_items);
   try {
     while (parser.HandleNextDocument(shape)) {
     }

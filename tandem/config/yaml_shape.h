@@ -21,6 +21,6 @@ struct YamlFault {
 
 // The first thing that a config has not: a second document, lists in lists in lists, or a list or value that
 // is too long. Throws YAML::Exception where the text is no YAML.
-std::optional<YamlFault> find_yaml_fault(const std::string& text);
+std::optional<YamlFault> find_yaml_fault(const std::string& text, size_t max_items = kMaxListItems);
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
 import tiny_models
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info", "convert", "compare", "dash", "report", "chaos", "submit", "logs", "cancel")
+            "import", "export", "info", "convert", "compare", "dash", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
@@ -149,8 +149,8 @@ class DocumentedCommands(TandemTest):
         """A directory that looks like the repository after a build, and the quickstart, unless it is about to run."""
         place = self.directory / name
         place.mkdir()
-        for folder in ("configs", "examples"):
-            os.symlink(REPOSITORY / folder, place / folder)
+        os.symlink(REPOSITORY / "configs", place / "configs")
+        shutil.copytree(REPOSITORY / "examples", place / "examples")  # a pipeline writes beside its file
         runs = ["trained", "other"]
         if not any("train configs/quickstart.yaml" in " ".join(command.words()) for command in commands):
             runs.append("quickstart")
