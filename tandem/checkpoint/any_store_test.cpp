@@ -7,6 +7,7 @@
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/mend.h"
 #include "tandem/store/memory_store_test.h"
+#include "tandem/store/s3/fake_server_test.h"
 
 namespace tandem {
 namespace {
@@ -39,8 +40,14 @@ class AnyStore : public CheckpointTest, public testing::WithParamInterface<const
     store->put(manifest.name + "/" + manifest.files.at(0).name, text);
   }
 
-  const StoreRef store =
-      GetParam() == std::string("disk") ? StoreRef(folder) : StoreRef(std::make_shared<MemoryStore>());
+  StoreRef make() const {
+    const std::string kind = GetParam();
+    if (kind == "disk") return {folder};
+    if (kind == "memory") return {std::make_shared<MemoryStore>()};
+    return {server_.store("s3://bucket/some/prefix", 1000)};
+  }
+  const s3::FakeServer server_;
+  const StoreRef store = make();
 };
 
 TEST_P(AnyStore, GivesBackWhatWasSaved) {
@@ -146,7 +153,7 @@ TEST_P(AnyStore, MendingDoesWhatASaveWasKilledBefore) {
   EXPECT_EQ(store->alias(kLatest), checkpoint_name(3));
 }
 
-INSTANTIATE_TEST_SUITE_P(, AnyStore, testing::Values("disk", "memory"),
+INSTANTIATE_TEST_SUITE_P(, AnyStore, testing::Values("disk", "memory", "s3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

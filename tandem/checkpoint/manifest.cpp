@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 #include "tandem/checkpoint/boxes.h"
+#include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/manifest_json.h"
+#include "tandem/checkpoint/reader.h"
 
 namespace tandem {
 namespace {
@@ -97,6 +101,8 @@ std::unique_ptr<ObjectReader> Manifest::open(const std::string& file) const {
   return (*store)->open(fmt::format("{}/{}", name, file));
 }
 
+bool Manifest::is_far() const { return store.has_value() && (*store)->is_far(); }
+
 void check_files(const Manifest& manifest, const OpenFile& open) {
   for (const CheckpointFile& file : manifest.files) {
     std::unique_ptr<ObjectReader> object;
@@ -104,7 +110,10 @@ void check_files(const Manifest& manifest, const OpenFile& open) {
     try {
       object = open(file.name);
       bytes = object->size();
+    } catch (const MissingObject& error) {
+      throw DataError("{}: the checkpoint is not whole without it", error.what());
     } catch (const IoError& error) {
+      if (manifest.is_far()) throw;
       throw DataError("{}: the checkpoint is not whole without it", error.what());
     }
     if (bytes != file.bytes) {
@@ -130,9 +139,32 @@ Manifest read_manifest(const StoreRef& store, const std::string& name) {
   return manifest;
 }
 
+namespace {
+
+Manifest read_newest(const StoreRef& store) {
+  Latest latest = find_latest(store, Check::Sizes);
+  if (latest.manifest) return std::move(*latest.manifest);
+  throw DataError("{}: holds no {}checkpoint", store->description(""),
+                  latest.skipped.empty() ? "" : fmt::format("good ({}) ", latest.skipped.front().reason));
+}
+
+// s3://bucket/prefix is the newest there; s3://bucket/prefix/step-00000100, or /latest, that one.
+Manifest read_remote(const std::string& address) {
+  auto [place, name] = split_address(address);
+  if (name == kManifestFile) std::tie(place, name) = split_address(place);
+  if (is_checkpoint_name(name) || name == kLatest || name == kBest)
+    return read_manifest(open_store(place), name);
+  return read_newest(open_store(address));
+}
+
+}  // namespace
+
 Manifest read_manifest(const std::filesystem::path& path) {
+  if (is_remote(path.string())) return read_remote(path.string());
   std::filesystem::path directory = path.filename() == kManifestFile ? path.parent_path() : path;
   if (!directory.has_filename()) directory = directory.parent_path();  // ended with a slash
+  if (!is_there(directory / kManifestFile) && !list_checkpoints(directory).empty())
+    return read_newest(directory);
   return read_manifest(directory.parent_path(), directory.filename().string());
 }
 

@@ -89,6 +89,7 @@ struct Manifest {
   int64_t total_bytes() const;                           // of all tensors
   int64_t num_shards() const;
   std::unique_ptr<ObjectReader> open(const std::string& file) const;
+  bool is_far() const;                            // see Store
   int64_t block_bytes(const Shard& shard) const;  // what one of its digests is of; the last may be of less
 };
 
@@ -110,7 +111,8 @@ void check_files(const Manifest& manifest, const OpenFile& open);
 // not the bytes in it. Throws DataError naming the file.
 Manifest read_manifest(const StoreRef& store, const std::string& name);
 
-// Takes a checkpoint directory, a link to one, or its manifest.json.
+// Takes a checkpoint directory, a link to one, or its manifest.json; a store's directory, for its newest; or
+// s3://... of any of these.
 Manifest read_manifest(const std::filesystem::path& path);
 
 }  // namespace tandem

@@ -30,7 +30,7 @@ std::vector<std::string> older_than(const Manifest& newest, const StoreRef& stor
 }  // namespace
 
 std::vector<std::string> mend_checkpoints(const StoreRef& store, int keep, const Latest& restored) {
-  std::vector<std::string> troubles = store->remove_leftovers();
+  std::vector<std::string> troubles = store->remove_leftovers(is_checkpoint_name);
   if (!restored.manifest) return troubles;
   const auto attempt = [&](const auto& action) {
     try {

@@ -6,6 +6,7 @@
 #include "tandem/base/error.h"
 #include "tandem/checkpoint/manifest_json.h"
 #include "tandem/checkpoint/running_digest.h"
+#include "tandem/store/draft.h"
 
 namespace tandem {
 
@@ -84,6 +85,13 @@ void merge_parts(std::vector<Part> parts, Manifest& manifest) {
     }
   }
   check_shards(manifest, "parts of the ranks");
+}
+
+void name_as_committed(Manifest& manifest, const Draft& draft) {
+  for (CheckpointFile& file : manifest.files) file.name = draft.committed_name(file.name);
+  for (TensorEntry& tensor : manifest.tensors) {
+    for (Shard& shard : tensor.shards) shard.file = draft.committed_name(shard.file);
+  }
 }
 
 }  // namespace tandem

@@ -35,4 +35,7 @@ Part parse_part(std::string_view text, const std::string& origin);  // throws Da
 // the parts do not make every tensor whole.
 void merge_parts(std::vector<Part> parts, Manifest& manifest);
 
+// The files of a draft get the names they will have in the bundle.
+void name_as_committed(Manifest& manifest, const Draft& draft);
+
 }  // namespace tandem

@@ -49,9 +49,9 @@ class Patience {
     since_ = Clock::now();
     return false;
   }
-  void sleep() {
+  void sleep(milliseconds longest) {
     std::this_thread::sleep_for(interval_);
-    interval_ = std::min(interval_ * 2, milliseconds(50));
+    interval_ = std::min(interval_ * 2, longest);
   }
 
  private:
@@ -127,7 +127,7 @@ std::vector<std::string> PendingSave::await_parts(const std::function<millisecon
       throw IoError("{}: no part of the checkpoint came, and nothing was written for {}", list_ranks(missing),
                     seconds(limit));
     }
-    waited.sleep();
+    waited.sleep(group_.poll);
   }
   return part_names();
 }
@@ -148,7 +148,7 @@ void PendingSave::await_commit() const {
     if (waited.expired(contents.progress, limit))
       throw IoError("rank 0: has not committed the checkpoint, and nothing was written for {}",
                     seconds(limit));
-    waited.sleep();
+    waited.sleep(group_.poll);
   }
 }
 

@@ -22,7 +22,8 @@ struct SaveGroup {
   int rank = 0;
   int world_size = 1;
   std::string token;  // the same on every rank and another each time ranks are started; may be empty for one
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for others that show no progress
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);    // for others that show no progress
+  std::chrono::milliseconds poll = std::chrono::milliseconds(50);  // at most between two looks at a draft
   std::function<void()> check_peers = [] {};  // throws where one is known to be lost; asked while waiting
 };
 

@@ -148,11 +148,11 @@ TEST_F(Pending, IsNoLeftoverWhileAnyRankIsThere) {
   auto zero = join(0, 2);
   auto one = join(1, 2);
   zero.reset();
-  StoreRef(folder)->remove_leftovers();
+  StoreRef(folder)->remove_leftovers(any_bundle);
   EXPECT_EQ(names().size(), 1u);
   one.reset();
   EXPECT_EQ(names().size(), 1u);  // neither committed nor failed: rank 0 was killed
-  StoreRef(folder)->remove_leftovers();
+  StoreRef(folder)->remove_leftovers(any_bundle);
   EXPECT_TRUE(names().empty());
 }
 

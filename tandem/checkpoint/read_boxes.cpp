@@ -17,12 +17,16 @@
 namespace tandem {
 namespace {
 
+constexpr int64_t kFarRead = int64_t{4} << 20;  // of a file that is far, with one call
 constexpr size_t kOpenFiles = 64;  // at a time: a checkpoint may have more files than a process may open
 
 std::unique_ptr<ObjectReader> open_data(const Manifest& manifest, std::string_view file) {
   try {
     return manifest.open(std::string(file));
+  } catch (const MissingObject& error) {
+    throw DataError("{}", error.what());
   } catch (const IoError& error) {
+    if (manifest.is_far()) throw;
     throw DataError("{}", error.what());
   }
 }
@@ -158,15 +162,81 @@ BlocksByFile plan(const Manifest& manifest, std::span<const BoxRead> reads) {
   return files;
 }
 
-void read_blocks(const std::vector<std::pair<const Block*, const ObjectReader*>>& jobs, ThreadPool* pool) {
+int64_t begin_in_file(const Block& block) { return block.shard->offset + block.begin; }
+int64_t end_in_file(const Block& block) { return block.shard->offset + block.end; }
+
+// What is read with one call: a block, or neighbours in a file that is far.
+struct Job {
+  const ObjectReader* file;
+  std::vector<const Block*> blocks;
+
+  int64_t begin() const { return begin_in_file(*blocks.front()); }
+  int64_t end() const { return end_in_file(*blocks.back()); }
+};
+
+void add_jobs(const std::vector<Block>& blocks, const ObjectReader& file, std::vector<Job>& jobs) {
+  std::vector<const Block*> order;
+  for (const Block& block : blocks) order.push_back(&block);
+  if (file.is_far()) {
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Block* a, const Block* b) { return begin_in_file(*a) < begin_in_file(*b); });
+  }
+  const size_t first = jobs.size();
+  for (const Block* block : order) {
+    const bool joins = file.is_far() && jobs.size() > first && jobs.back().end() == begin_in_file(*block) &&
+                       end_in_file(*block) - jobs.back().begin() <= kFarRead;
+    if (joins) {
+      jobs.back().blocks.push_back(block);
+    } else {
+      jobs.push_back({&file, {block}});
+    }
+  }
+}
+
+// Bytes of a file that are in memory.
+class NearReader final : public ObjectReader {
+ public:
+  NearReader(const ObjectReader& file, int64_t begin, std::span<const std::byte> bytes)
+      : file_(file), begin_(begin), bytes_(bytes) {}
+  int64_t size() const override { return file_.size(); }
+  std::string description() const override { return file_.description(); }
+  void read_at(int64_t offset, std::span<std::byte> dst) const override {
+    const auto at = static_cast<size_t>(offset - begin_);
+    TANDEM_CHECK(offset >= begin_ && at <= bytes_.size() && dst.size() <= bytes_.size() - at);
+    std::memcpy(dst.data(), bytes_.data() + at, dst.size());
+  }
+
+ private:
+  const ObjectReader& file_;
+  int64_t begin_;
+  std::span<const std::byte> bytes_;
+};
+
+struct Buffers {
+  std::vector<std::byte> bounce, fetched;
+};
+
+void read_job(const Job& job, Buffers& buffers) {
+  const int64_t bytes = job.end() - job.begin();
+  if (!job.file->is_far() || bytes > kFarRead) {
+    for (const Block* block : job.blocks) read_block(*block, *job.file, buffers.bounce);
+    return;
+  }
+  buffers.fetched.resize(std::max(buffers.fetched.size(), static_cast<size_t>(bytes)));
+  const auto fetched = std::span(buffers.fetched).first(static_cast<size_t>(bytes));
+  job.file->read_at(job.begin(), fetched);
+  const NearReader near(*job.file, job.begin(), fetched);
+  for (const Block* block : job.blocks) read_block(*block, near, buffers.bounce);
+}
+
+void read_jobs(const std::vector<Job>& jobs, ThreadPool* pool) {
   std::mutex mutex;
   std::exception_ptr failure;  // of the first failed job in the order of jobs, so that reports do not vary
   int64_t failed_task = -1;
-  std::vector<std::vector<std::byte>> bounces(static_cast<size_t>(pool != nullptr ? pool->num_threads() : 1));
+  std::vector<Buffers> buffers(static_cast<size_t>(pool != nullptr ? pool->num_threads() : 1));
   const auto read = [&](int64_t task, int worker) {
-    const auto& [block, file] = jobs[static_cast<size_t>(task)];
     try {
-      read_block(*block, *file, bounces[static_cast<size_t>(worker)]);
+      read_job(jobs[static_cast<size_t>(task)], buffers[static_cast<size_t>(worker)]);
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (failed_task < 0 || task < failed_task) {
@@ -190,12 +260,12 @@ void read_boxes(const Manifest& manifest, std::span<const BoxRead> reads, Thread
   const BlocksByFile blocks = plan(manifest, reads);
   for (auto next = blocks.begin(); next != blocks.end();) {
     std::vector<std::unique_ptr<ObjectReader>> files;
-    std::vector<std::pair<const Block*, const ObjectReader*>> jobs;
+    std::vector<Job> jobs;
     for (; next != blocks.end() && files.size() < kOpenFiles; ++next) {
       files.push_back(open_data(manifest, next->first));
-      for (const Block& block : next->second) jobs.emplace_back(&block, files.back().get());
+      add_jobs(next->second, *files.back(), jobs);
     }
-    read_blocks(jobs, pool);
+    read_jobs(jobs, pool);
   }
 }
 

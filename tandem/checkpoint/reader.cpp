@@ -20,6 +20,11 @@ Entries entries_of(const Manifest& manifest) {
   return entries;
 }
 
+// A store that does not answer may hold the newest all the same: going on from an older one would lose it.
+void throw_if_unknown(const Store& store, const Error& error) {
+  if (store.is_far() && dynamic_cast<const IoError*>(&error) != nullptr) throw IoError("{}", error.what());
+}
+
 std::string describe_type(DType dtype, const Shape& shape) {
   return fmt::format("{} {}", dtype_name(dtype), to_string(shape));
 }
@@ -73,6 +78,7 @@ std::vector<Manifest> read_newest_first(const StoreRef& store, std::vector<Skipp
     try {
       manifests.push_back(read_manifest(store, name));
     } catch (const Error& error) {
+      throw_if_unknown(*store, error);
       skipped.insert(skipped.begin(), {store->description(name), error.what()});
     }
   }
@@ -134,6 +140,7 @@ Latest find_latest(const StoreRef& store, Check check, ThreadPool* pool) {
     try {
       if (check == Check::Digests) verify(manifest, pool);
     } catch (const Error& error) {
+      throw_if_unknown(*store, error);
       latest.skipped.push_back({manifest.directory, error.what()});
       continue;
     }
@@ -168,6 +175,7 @@ Latest load_latest(const StoreRef& store, std::span<const TensorTarget> targets,
     try {
       manifest = ranks.rank == 0 ? std::move(candidates[i]) : read_manifest(store, next);
     } catch (const Error& error) {
+      throw_if_unknown(*store, error);
       trouble = error.what();
     }
     if (trouble.empty()) {
@@ -175,6 +183,7 @@ Latest load_latest(const StoreRef& store, std::span<const TensorTarget> targets,
       try {
         read_targets(manifest, targets, pool);
       } catch (const Error& error) {
+        throw_if_unknown(*store, error);
         trouble = error.what();
       }
     }

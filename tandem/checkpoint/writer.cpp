@@ -79,14 +79,6 @@ void write_data(ObjectWriter& file, std::span<const TensorView> memory) {
   throw IoError("{}: {}", what, error.what());
 }
 
-// The files of a draft get the names they will have in the bundle.
-void rename_files(Manifest& manifest, const Draft& draft) {
-  for (CheckpointFile& file : manifest.files) file.name = draft.committed_name(file.name);
-  for (TensorEntry& tensor : manifest.tensors) {
-    for (Shard& shard : tensor.shards) shard.file = draft.committed_name(shard.file);
-  }
-}
-
 }  // namespace
 
 int64_t staging_bytes(std::span<const TensorView> tensors) {
@@ -109,7 +101,8 @@ CheckpointWriter::CheckpointWriter(StoreRef store, int keep, ThreadPool* pool, S
   if (group_.token.empty()) group_.token = fmt::format("{}-{:08x}", ::getpid(), std::random_device{}());
   store_->make();
   if (group_.rank != 0) return;
-  store_->remove_leftovers();  // what cannot be removed was told when the run began (mend.h)
+  store_->remove_leftovers(
+      is_checkpoint_name);  // what cannot be removed was told when the run began (mend.h)
   for (const std::string& name : list_checkpoints(store_)) {
     try {
       const Manifest manifest = read_manifest(store_, name);
@@ -243,7 +236,8 @@ void CheckpointWriter::save(const CheckpointMeta& meta, std::span<const TensorVi
 void CheckpointWriter::write(const Save& save) {
   const auto start = Clock::now();
   const std::string name = checkpoint_name(save.meta.step);
-  SaveReport report{save.meta.step, store_->description(name), save.bytes, save.snapshot_s, 0, {}};
+  SaveReport report{save.meta.step,   store_->description(name), save.bytes, save.snapshot_s, 0, {},
+                    save.meta.is_best};
   const int64_t sequence = next_sequence_++;
   try {
     auto pending = std::make_unique<PendingSave>(store_, name, save.group);
@@ -251,6 +245,7 @@ void CheckpointWriter::write(const Save& save) {
       pending->throw_if_failed();
       for (const CheckpointFile& file : save.part.files)
         write_data(*pending->draft().create(file.name), save.memory);
+      if (on_written_) on_written_(written(save, pending->draft()));
       if (save.group.rank == 0) {
         report.bytes = commit(save, *pending, sequence);
       } else {
@@ -276,6 +271,13 @@ void CheckpointWriter::write(const Save& save) {
   reports_.push_back(std::move(report));
 }
 
+WrittenPart CheckpointWriter::written(const Save& save, const Draft& draft) {
+  WrittenPart written{save.meta.step, save.group.token, {}, save.part.tensors};
+  for (const CheckpointFile& file : save.part.files)
+    written.files.emplace_back(file.name, draft.open(file.name));
+  return written;
+}
+
 // Returns the bytes of all ranks.
 int64_t CheckpointWriter::commit(const Save& save, PendingSave& pending, int64_t sequence) {
   Draft& draft = pending.draft();
@@ -294,7 +296,7 @@ int64_t CheckpointWriter::commit(const Save& save, PendingSave& pending, int64_t
   manifest.time = utc_time();
   merge_parts(std::move(parts), manifest);
   check_files(manifest, [&](const std::string& file) { return draft.open(file); });
-  rename_files(manifest, draft);
+  name_as_committed(manifest, draft);
   pending.commit(render_manifest(manifest));
   read_manifest(store_,
                 checkpoint_name(save.meta.step));  // what the disk gives back, before anything older goes

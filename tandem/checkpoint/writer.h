@@ -8,6 +8,7 @@
 // what the next save would push out goes before it; the last one never does.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -37,9 +38,19 @@ struct SaveReport {
   double snapshot_s = 0;  // training stood still
   double write_s = 0;     // until the checkpoint was safe on disk; ranks other than 0: until their part was
   std::string warning;    // an older checkpoint could not be removed; empty otherwise, and in on_saved
+  bool is_best = false;
 };
 
 int64_t staging_bytes(std::span<const TensorView> tensors);
+
+// What a rank has written of a save, before it is committed. The files may be read however long they are
+// kept open.
+struct WrittenPart {
+  int64_t step = 0;
+  std::string token;  // of this save alone, the same on every rank
+  std::vector<std::pair<std::string, std::unique_ptr<ObjectReader>>> files;
+  std::vector<TensorEntry> tensors;  // of which the files hold shards
+};
 
 class CheckpointWriter {
  public:
@@ -51,6 +62,11 @@ class CheckpointWriter {
   // thread. `on_saved` is called at the very moment in which a save is done, by the thread that wrote it.
   CheckpointWriter(StoreRef store, int keep, ThreadPool* pool = nullptr, SaveGroup group = {},
                    OnSaved on_saved = {});
+
+  // Called by the thread that wrote a part, before the save is committed; before the first save.
+  void set_on_written(std::function<void(WrittenPart)> on_written) { on_written_ = std::move(on_written); }
+  // Sequences of saves are behind this one, which a store has seen.
+  void go_on_behind(int64_t sequence) { next_sequence_ = std::max(next_sequence_, sequence + 1); }
 
   // Waits for a save under way, but only seconds for other ranks that do nothing: they may be dead. An error
   // nobody asked for goes to stderr.
@@ -103,6 +119,7 @@ class CheckpointWriter {
                 std::span<std::byte> staging);
   void write(const Save& save);
   int64_t commit(const Save& save, PendingSave& pending, int64_t sequence);
+  static WrittenPart written(const Save& save, const Draft& draft);
   void leave_pending(const std::function<void(const PendingSave&)>& check);
   void drop_old(const Kept& newest, bool is_best, SaveReport& report);
   // Those that may go when `newest` others stay, oldest first: not what `best` stands for.
@@ -117,6 +134,7 @@ class CheckpointWriter {
   std::string hostname_;
   std::string hardware_;
   OnSaved on_saved_;
+  std::function<void(WrittenPart)> on_written_;
   std::mutex reports_mutex_;
   std::vector<SaveReport> reports_;
   // All below are the background thread's while it runs.

@@ -13,6 +13,7 @@ namespace tandem::cli {
 namespace fs = std::filesystem;
 
 Manifest find_checkpoint(const std::string& path, BadOnes bad_ones) {
+  if (is_remote(path)) return read_manifest(path);
   if (!is_there(path)) throw DataError("{}: no such checkpoint or run directory", path);
   const fs::path folder = fs::path(path) / "checkpoints";
   if (!fs::is_directory(folder)) return read_manifest(path);

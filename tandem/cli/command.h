@@ -33,6 +33,8 @@ void add_prepare(CLI::App& app, Action& action);
 void add_evaluate(CLI::App& app, Action& action);
 void add_sample(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+void add_copy(CLI::App& app, Action& action);
+void add_gc(CLI::App& app, Action& action);
 void add_import(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);

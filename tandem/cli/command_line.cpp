@@ -64,6 +64,8 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_evaluate(app, action);
   add_sample(app, action);
   add_inspect(app, action);
+  add_copy(app, action);
+  add_gc(app, action);
   add_import(app, action);
   add_export(app, action);
   add_info(app, action);

@@ -60,6 +60,8 @@ TEST(Commands, HaveTheFlagsTheyAreKnownBy) {
       {"evaluate", add_evaluate, {"CHECKPOINT", "--set", "--samples", "--json"}},
       {"sample", add_sample, {"CHECKPOINT", "--set", "--prompt", "--tokens", "--temperature", "--seed"}},
       {"inspect", add_inspect, {"CHECKPOINT", "--compare", "--all", "--tensors", "--verify"}},
+      {"copy", add_copy, {"SRC", "DST"}},
+      {"gc", add_gc, {"STORE", "--delete", "--older-than"}},
       {"prepare", add_prepare, {"FILES", "--out", "--tokenizer", "--shard-tokens"}},
       {"launch", add_launch, {"--nproc-per-node", "--nnodes", "--node-rank", "--rdzv-id", "--max-restarts"}},
   };

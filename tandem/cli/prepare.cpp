@@ -106,7 +106,9 @@ void add_prepare(CLI::App& app, Action& action) {
                    "text, .jsonl, and .gz or .zst of them; directories; patterns in quotes")
       ->required()
       ->take_all();
-  command->add_option("--out", flags->out, "the directory to make")->required()->type_name("DIR");
+  command->add_option("--out", flags->out, "the directory to make, or s3://BUCKET/PREFIX")
+      ->required()
+      ->type_name("DIR");
   command
       ->add_option(
           "--tokenizer", flags->options.tokenizer,

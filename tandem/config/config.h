@@ -35,6 +35,7 @@ enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
 enum class Precision { Fp32, Bf16, Fp16, Fp8 };
 enum class RecomputeKind { None, Full, Every, Selective, AllButAttention, Auto };
 enum class OffloadKind { Params, Optimizer };
+enum class PathStyle { Auto, No, Yes };
 
 struct Recompute {
   RecomputeKind kind = RecomputeKind::None;
@@ -185,6 +186,7 @@ struct CheckpointConfig {
   int64_t keep = 3;       // newest ones kept; 0 = all
   bool async = true;
   std::string best = "none";  // metric whose best checkpoint is kept, too
+  std::string store;  // where they go behind the run directory: a path or s3://bucket/prefix; empty = nowhere
   bool operator==(const CheckpointConfig&) const = default;
 };
 
@@ -195,6 +197,16 @@ struct SpotConfig {
   std::string endpoint;  // base URL of the metadata server; empty = the cloud's own
   std::string file;      // whose appearance is a notice; empty = none
   bool operator==(const SpotConfig&) const = default;
+};
+
+// How stores over a network are reached; what is empty comes from the environment.
+struct StorageConfig {
+  std::string endpoint;
+  std::string region;
+  PathStyle path_style = PathStyle::Auto;
+  std::string cache;                      // directory for what is read from there; empty = the user's
+  int64_t cache_size = int64_t{8} << 30;  // bytes in it at most
+  bool operator==(const StorageConfig&) const = default;
 };
 
 struct LogConfig {
@@ -218,6 +230,7 @@ struct Config {
   MemoryConfig memory;
   CheckpointConfig checkpoint;
   SpotConfig spot;
+  StorageConfig storage;
   LogConfig log;
   bool operator==(const Config&) const = default;
 

@@ -25,6 +25,7 @@ inline constexpr std::string_view kScheduleNames[] = {"cosine",    "linear", "co
 inline constexpr std::string_view kDecayShapeNames[] = {"linear", "cosine", "sqrt"};
 inline constexpr std::string_view kLrScalingNames[] = {"none", "linear", "sqrt"};
 inline constexpr std::string_view kStrategyNames[] = {"single", "dp", "ddp", "zero1", "zero2", "fsdp"};
+inline constexpr std::string_view kPathStyleNames[] = {"auto", "false", "true"};
 inline constexpr std::string_view kGradientSyncNames[] = {"pass", "step"};
 inline constexpr std::string_view kReduceTypeNames[] = {"fp32", "bf16"};
 inline constexpr std::string_view kPartialSumsNames[] = {"fp32", "stored"};
@@ -52,6 +53,7 @@ constexpr Names names_of(ScheduleKind) { return kScheduleNames; }
 constexpr Names names_of(DecayShape) { return kDecayShapeNames; }
 constexpr Names names_of(LrScaling) { return kLrScalingNames; }
 constexpr Names names_of(Strategy) { return kStrategyNames; }
+constexpr Names names_of(PathStyle) { return kPathStyleNames; }
 constexpr Names names_of(GradientSync) { return kGradientSyncNames; }
 constexpr Names names_of(ReduceType) { return kReduceTypeNames; }
 constexpr Names names_of(PartialSums) { return kPartialSumsNames; }

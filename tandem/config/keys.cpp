@@ -304,6 +304,16 @@ std::vector<Key> make_other_keys() {
       KEY(checkpoint.async, any(), "training goes on while a checkpoint is written"),
       KEY(checkpoint.best, any(),
           "what the best checkpoint, kept beside the newest, is best in: none, eval_loss or eval_loss/NAME"),
+      KEY(checkpoint.store, any(),
+          "path or s3://BUCKET/PREFIX where checkpoints are copied behind training; empty = nowhere"),
+
+      KEY(storage.endpoint, any(), "URL of an S3 server; empty = AWS_ENDPOINT_URL, else Amazon's"),
+      KEY(storage.region, any(), "of S3; empty = AWS_REGION, else the profile's"),
+      KEY(storage.path_style, any(),
+          "S3's bucket in the path of a URL instead of the host's name; auto = with an endpoint"),
+      KEY(storage.cache, any(),
+          "directory that data from S3 is kept in; empty = $XDG_CACHE_HOME/tandem or ~/.cache/tandem"),
+      KEY(storage.cache_size, bytes(), "bytes in it at most, for all ranks of a machine together"),
 
       KEY(spot.watch, any(),
           "whose notices that a machine is taken back are watched; auto = of the cloud that answers"),

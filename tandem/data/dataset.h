@@ -49,6 +49,8 @@ class Dataset {
   virtual int64_t num_samples() const = 0;
   virtual void fill(int64_t index, const SampleBuffers& out) const = 0;  // from any thread
   virtual int64_t num_valid_targets(int64_t /*index*/) const { return spec().num_targets(); }
+  // Will be asked for soon. What comes from far away is on its way then; from any thread.
+  virtual void expect(int64_t /*index*/) const {}
 
   // Whether it knows where documents begin; where it does not, it is all one.
   virtual bool knows_documents() const { return false; }

@@ -20,9 +20,11 @@ std::string fingerprint(const Dataset& dataset) {
   std::vector<int32_t> segments(tokens.size()), positions(tokens.size());  // where documents are told apart
   std::vector<float> image(is_text ? 0 : input);
   std::string digests;
+  // The last one, too: what was appended or cut off moves it.
+  const auto index_of = [&](int64_t i) { return seen > 1 ? i * (count - 1) / (seen - 1) : 0; };
+  for (int64_t i = 0; i < seen; ++i) dataset.expect(index_of(i));
   for (int64_t i = 0; i < seen; ++i) {
-    // The last one, too: what was appended or cut off moves it.
-    const int64_t index = seen > 1 ? i * (count - 1) / (seen - 1) : 0;
+    const int64_t index = index_of(i);
     dataset.fill(index, {.tokens = tokens.data(),
                          .image = image.data(),
                          .targets = wanted.data(),

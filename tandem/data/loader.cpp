@@ -168,6 +168,18 @@ void Loader::fill(Slot& slot, int64_t first_sample) const {
   slot.num_valid_targets = valid_targets(first_sample, options_.micro_batch);
 }
 
+// The set knows in the order in which it will be asked what the next few hundred samples are.
+void Loader::expect_behind(int64_t micro_batch) {
+  constexpr int64_t kSamplesAhead = 256;
+  const int64_t end = micro_batch + 1 + (kSamplesAhead + options_.micro_batch - 1) / options_.micro_batch;
+  for (expected_ = std::max(expected_, micro_batch); expected_ < end; ++expected_) {
+    const int64_t first = first_sample_of(expected_);
+    for (int64_t row = 0; row < options_.micro_batch; ++row) {
+      if (!is_padding(first + row)) dataset_.expect(sampler_.index(first + row));
+    }
+  }
+}
+
 void Loader::work() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -177,6 +189,7 @@ void Loader::work() {
     if (stop_) return;
     const int64_t micro_batch = claimed_++;
     const int64_t first_sample = first_sample_of(micro_batch);
+    expect_behind(micro_batch);
     Slot& slot = slot_of(micro_batch);
     ++num_busy_;
     lock.unlock();
@@ -200,6 +213,7 @@ MicroBatch Loader::next() {
   Slot& slot = slot_of(delivered_);
   const int64_t first_sample = first_sample_of(delivered_);
   if (options_.workers == 0) {
+    expect_behind(delivered_);
     fill(slot, first_sample);
   } else {
     released_ = delivered_;
@@ -250,7 +264,7 @@ void Loader::seek(int64_t position, const std::optional<MixtureStart>& start, in
   if (start) sampler_.begin(*start);
   origin_ = position;
   batches_ = batches;
-  claimed_ = released_ = delivered_ = 0;
+  claimed_ = expected_ = released_ = delivered_ = 0;
   paused_ = false;
   claimable_.notify_all();
 }

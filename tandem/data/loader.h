@@ -118,6 +118,7 @@ class Loader {
     return options_.max_samples > 0 ? std::min(all, options_.max_samples) : all;
   }
   void fill(Slot& slot, int64_t first_sample) const;
+  void expect_behind(int64_t micro_batch);  // with the lock
   void start();
   void stop();
   void work();
@@ -133,6 +134,7 @@ class Loader {
   int64_t origin_ = 0;     // the position of the last seek
   int64_t batches_ = 0;    // global batches before it
   int64_t claimed_ = 0;    // micro-batches that workers have begun
+  int64_t expected_ = 0;   // micro-batches that the data set was told of
   int64_t released_ = 0;   // micro-batches whose slots may be filled again
   int64_t delivered_ = 0;  // micro-batches that next() has returned
   int64_t num_busy_ = 0;

@@ -33,6 +33,11 @@ int64_t Mixture::num_valid_targets(int64_t index) const {
   return place.data.num_valid_targets(place.index);
 }
 
+void Mixture::expect(int64_t index) const {
+  const Place place = place_of(index);
+  place.data.expect(place.index);
+}
+
 bool Mixture::knows_documents() const {
   return std::any_of(sets_.begin(), sets_.end(), [](const Set& set) { return set.data->knows_documents(); });
 }

@@ -21,6 +21,7 @@ class Mixture final : public Dataset {
   int64_t num_samples() const override { return ends_.back(); }
   void fill(int64_t index, const SampleBuffers& out) const override;
   int64_t num_valid_targets(int64_t index) const override;
+  void expect(int64_t index) const override;
   bool is_in_order() const override { return true; }
   bool knows_documents() const override;  // any of them does
   std::vector<DatasetPart> parts() const override;

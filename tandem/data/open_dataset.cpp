@@ -40,7 +40,8 @@ std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const 
 
 std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const DatasetOptions& options) {
   const std::filesystem::path path(name);
-  if (!is_there(path)) {
+  const bool remote = is_remote(std::string(name));
+  if (!remote && !is_there(path)) {
     throw DataError(
         "{}: no such file or directory: expected builtin:stories, builtin:shapes, a text file or a "
         "directory written by tandem prepare",
@@ -50,9 +51,10 @@ std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const Dat
     return std::make_unique<TokenWindows>(name, std::move(tokens), options.context,
                                           options.separate_documents);
   };
-  if (std::filesystem::is_directory(path)) {
+  if (remote || std::filesystem::is_directory(path)) {
     const ExpectedTokenizer expected{options.tokenizer, tokenizer_digest(options.tokenizer)};
-    auto tokens = open_prepared(path, split, options.verify_digests, &expected);
+    auto tokens =
+        open_prepared(StoreRef(open_store(std::string(name))), split, options.verify_digests, &expected);
     if (options.separate_documents && !tokens->knows_documents()) {
       throw DataError(
           "{}: was prepared by a version that did not note where documents begin; prepare it again, or set "

@@ -23,8 +23,9 @@ struct DatasetOptions {
   bool verify_digests = false;      // read all shards and check them before the first step
 };
 
-// `name` is builtin:stories, builtin:shapes, a text file, or a directory that `tandem prepare` wrote. Throws
-// ConfigError for what the config should say otherwise, DataError for what is wrong on disk.
+// `name` is builtin:stories, builtin:shapes, a text file, or a directory or s3://BUCKET/PREFIX that `tandem
+// prepare` wrote. Throws ConfigError for what the config should say otherwise, DataError for what is wrong on
+// disk.
 std::unique_ptr<Dataset> open_dataset(std::string_view name, Split split, const DatasetOptions& options);
 
 }  // namespace tandem

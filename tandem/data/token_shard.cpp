@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <mutex>
 
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/store/cache/read_ahead.h"
 
 namespace tandem {
 namespace {
@@ -101,15 +103,38 @@ ShardInfo write_shard(const std::filesystem::path& path, std::span<const int32_t
 TokenShard::TokenShard(const std::filesystem::path& path)
     : TokenShard(*StoreRef(path.parent_path()), path.filename().string()) {}
 
+struct TokenShard::Far {
+  std::unique_ptr<CachedObject> object;
+  std::once_flag once;
+  std::vector<int64_t> documents;  // where they begin: all of it, at the first question
+};
+
 TokenShard::TokenShard(const Store& store, const std::string& name)
     : origin_(store.description(name)), object_(open_shard(store, name)) {
   const auto bytes = object_->bytes();
+  read_header(bytes.first(std::min(bytes.size(), sizeof(Header))), static_cast<int64_t>(bytes.size()));
+}
+
+TokenShard::TokenShard(std::unique_ptr<CachedObject> far)
+    : origin_(far->description()), far_(std::make_unique<Far>()) {
+  far_->object = std::move(far);
+  const int64_t bytes = far_->object->size();
+  std::vector<std::byte> header(std::min(static_cast<size_t>(bytes), sizeof(Header)));
+  far_->object->read_at(0, header);
+  read_header(header, bytes);
+}
+
+TokenShard::~TokenShard() = default;
+TokenShard::TokenShard(TokenShard&& other) noexcept = default;
+
+void TokenShard::read_header(std::span<const std::byte> first, int64_t size) {
+  const auto bytes = static_cast<uint64_t>(size);
   Header header{};
-  if (bytes.size() < sizeof(header)) {
+  if (first.size() < sizeof(header)) {
     throw DataError("{}: truncated: expected at least {} bytes, found {}; run tandem prepare again", origin_,
-                    sizeof(header), bytes.size());
+                    sizeof(header), bytes);
   }
-  std::memcpy(&header, bytes.data(), sizeof(header));
+  std::memcpy(&header, first.data(), sizeof(header));
   if (std::memcmp(header.magic, kMagic, sizeof(header.magic)) != 0) {
     throw DataError("{}: not a token shard: expected it to begin with {}", origin_, kMagic);
   }
@@ -126,9 +151,9 @@ TokenShard::TokenShard(const Store& store, const std::string& name)
   const uint64_t expected =
       sizeof(header) +
       (header.num_documents > 0 ? padded(token_bytes) + 8 * header.num_documents : token_bytes);
-  if (bytes.size() != expected) {
+  if (bytes != expected) {
     throw DataError("{}: {}: expected {} bytes, found {}; run tandem prepare again", origin_,
-                    bytes.size() < expected ? "truncated" : "too long", expected, bytes.size());
+                    bytes < expected ? "truncated" : "too long", expected, bytes);
   }
   info_ = {.token_bytes = header.token_bytes,
            .vocab = static_cast<int64_t>(header.vocab),
@@ -140,10 +165,28 @@ TokenShard::TokenShard(const Store& store, const std::string& name)
   if (info_.tokenizer.find_first_not_of('\0') == std::string::npos) info_.tokenizer.clear();
 }
 
-std::span<const std::byte> TokenShard::payload() const { return object_->bytes().subspan(sizeof(Header)); }
+int64_t TokenShard::payload_bytes() const {
+  const int64_t all = far_ ? far_->object->size() : static_cast<int64_t>(object_->bytes().size());
+  return all - static_cast<int64_t>(sizeof(Header));
+}
+
+std::span<const std::byte> TokenShard::payload(int64_t offset, int64_t bytes) const {
+  const auto at = sizeof(Header) + static_cast<size_t>(offset), count = static_cast<size_t>(bytes);
+  if (!far_) return object_->bytes().subspan(at, count);
+  thread_local std::vector<std::byte> fetched;
+  fetched.resize(std::max(fetched.size(), count));
+  far_->object->read_at(static_cast<int64_t>(at), std::span(fetched).first(count));
+  return std::span(fetched).first(count);
+}
+
+void TokenShard::expect(int64_t first, int64_t count) const {
+  if (!far_) return;
+  far_->object->expect(static_cast<int64_t>(sizeof(Header)) + first * info_.token_bytes,
+                       count * info_.token_bytes);
+}
 
 void TokenShard::verify() const {
-  const std::string found = digest_hex(payload());
+  const std::string found = digest_hex(payload(0, payload_bytes()));
   if (found != info_.digest) {
     throw DataError("{}: tokens are damaged: expected digest {}, found {}; run tandem prepare again", origin_,
                     info_.digest, found);
@@ -152,7 +195,7 @@ void TokenShard::verify() const {
 
 void TokenShard::read(int64_t first, int64_t count, int32_t* out) const {
   TANDEM_CHECK(first >= 0 && count >= 0 && first + count <= info_.num_tokens);
-  const std::byte* from = payload().data() + first * info_.token_bytes;
+  const std::byte* from = payload(first * info_.token_bytes, count * info_.token_bytes).data();
   const int64_t largest =
       info_.token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
   if (largest > info_.max_token) {
@@ -164,9 +207,19 @@ void TokenShard::read(int64_t first, int64_t count, int32_t* out) const {
 }
 
 int64_t TokenShard::document(int64_t number) const {
-  const uint64_t table = padded(static_cast<uint64_t>(info_.num_tokens * info_.token_bytes));
+  const auto table =
+      static_cast<int64_t>(padded(static_cast<uint64_t>(info_.num_tokens * info_.token_bytes)));
+  if (far_) {
+    std::call_once(far_->once, [&] {
+      std::vector<int64_t> documents(static_cast<size_t>(info_.num_documents));
+      far_->object->read_at(static_cast<int64_t>(sizeof(Header)) + table,
+                            std::as_writable_bytes(std::span(documents)));
+      far_->documents = std::move(documents);
+    });
+    return far_->documents[static_cast<size_t>(number)];
+  }
   int64_t first = 0;
-  std::memcpy(&first, payload().data() + table + static_cast<size_t>(number) * 8, 8);
+  std::memcpy(&first, payload(table + number * 8, 8).data(), 8);
   return first;
 }
 

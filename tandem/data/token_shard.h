@@ -19,6 +19,8 @@
 
 namespace tandem {
 
+class CachedObject;
+
 struct ShardInfo {
   int64_t token_bytes = 2;
   int64_t vocab = 0;
@@ -42,6 +44,9 @@ class TokenShard {
   // Throws DataError naming the object if it is absent, is no shard, or is not as long as its header says.
   TokenShard(const Store& store, const std::string& name);
   explicit TokenShard(const std::filesystem::path& path);
+  explicit TokenShard(std::unique_ptr<CachedObject> far);  // is read piece by piece
+  ~TokenShard();
+  TokenShard(TokenShard&& other) noexcept;
 
   const ShardInfo& info() const { return info_; }
   void verify() const;  // reads all tokens; throws DataError if the digest differs
@@ -53,12 +58,20 @@ class TokenShard {
   // of them is damaged.
   void documents(int64_t first, int64_t count, int64_t base, std::vector<int64_t>& out) const;
 
+  void expect(int64_t first, int64_t count) const;  // will be read soon
+
  private:
-  std::span<const std::byte> payload() const;
+  struct Far;
+  void read_header(std::span<const std::byte> header, int64_t bytes);
+  // Bytes behind the header: where they are mapped, or in memory that the calling thread has until it asks
+  // again.
+  std::span<const std::byte> payload(int64_t offset, int64_t bytes) const;
+  int64_t payload_bytes() const;
   int64_t document(int64_t number) const;
 
   std::string origin_;
-  std::unique_ptr<ObjectBytes> object_;
+  std::unique_ptr<ObjectBytes> object_;  // mapped, or
+  std::unique_ptr<Far> far_;
   ShardInfo info_;
 };
 

@@ -23,6 +23,7 @@ class TokenSource {
   // Appends where documents begin in [first, first + count), rising. One document where nobody knows better.
   virtual void documents(int64_t /*first*/, int64_t /*count*/, std::vector<int64_t>& /*out*/) const {}
   virtual bool knows_documents() const { return false; }
+  virtual void expect(int64_t /*first*/, int64_t /*count*/) const {}  // will be read soon
 };
 
 // What a set has to have been made with.
@@ -48,6 +49,7 @@ class TokenWindows final : public Dataset {
   int64_t num_valid_targets(int64_t index) const override;
   bool is_in_order() const override { return true; }
   bool knows_documents() const override { return source_->knows_documents(); }
+  void expect(int64_t index) const override { source_->expect(index * context_, num_used(index) + 1); }
 
  private:
   int64_t num_used(int64_t index) const;  // tokens of a window that have one after them

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string_view>
 
 #include "tandem/metrics/progress.h"
@@ -16,11 +17,19 @@ class RankLog {
   // Goes on behind what is there. Throws IoError.
   RankLog(const std::filesystem::path& run_dir, int rank, int64_t total_steps);
 
-  void line(std::string_view text) { lines_.message(text); }
-  void step(const StepRecord& record) { lines_.update(record); }  // a line now and then
+  // By any thread.
+  void line(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    lines_.message(text);
+  }
+  void step(const StepRecord& record) {  // a line now and then
+    const std::lock_guard lock(mutex_);
+    lines_.update(record);
+  }
 
  private:
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  std::mutex mutex_;
   Progress lines_;
 };
 

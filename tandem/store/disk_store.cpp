@@ -263,7 +263,7 @@ void DiskStore::put_back_replaced() {
   }
 }
 
-std::vector<std::string> DiskStore::remove_leftovers() {
+std::vector<std::string> DiskStore::remove_leftovers(const BundleNames& /*ours*/) {
   std::vector<std::string> troubles;
   for (const fs::path& path : entries_of(directory_)) {
     if (!is_hidden(path)) continue;

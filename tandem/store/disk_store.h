@@ -33,7 +33,8 @@ class DiskStore final : public Store {
   void set_alias(const std::string& alias, const std::string& name) override;
   std::optional<std::string> alias(const std::string& name) const override;
   void put_back_replaced() override;
-  std::vector<std::string> remove_leftovers() override;  // what a living process is filling stays
+  // What a living process is filling stays. Names that are hidden are always ours.
+  std::vector<std::string> remove_leftovers(const BundleNames& ours) override;
   std::vector<StoredObject> unfinished() const override;
   void remove_unfinished(const StoredObject& object) override;
 

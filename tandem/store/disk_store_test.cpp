@@ -56,11 +56,11 @@ TEST_F(Disk, LeftoversOfTheDeadGoAndThoseOfTheLivingStay) {
   fs::create_directory_symlink("step-00000200", folder / ".tmp-latest-99");
   const auto living = store.draft("step-00000400", "1");
   const auto growing = store.create("object");
-  EXPECT_TRUE(store.remove_leftovers().empty());
+  EXPECT_TRUE(store.remove_leftovers(any_bundle).empty());
   EXPECT_EQ(names().size(), 3u);
   growing->finish();
   EXPECT_EQ(names(), (std::vector<std::string>{".tmp-step-00000400-1", "object", "step-00000200"}));
-  EXPECT_TRUE(DiskStore(folder / "missing").remove_leftovers().empty());
+  EXPECT_TRUE(DiskStore(folder / "missing").remove_leftovers(any_bundle).empty());
 }
 
 TEST_F(Disk, WhatWasSetAsideGetsItsNameBackUnlessAnotherHasIt) {
@@ -74,7 +74,7 @@ TEST_F(Disk, WhatWasSetAsideGetsItsNameBackUnlessAnotherHasIt) {
   store.put_back_replaced();
   EXPECT_EQ(read_text(folder / "step-00000100" / "a"), "old");
   EXPECT_EQ(read_text(folder / "step-00000200" / "a"), "new");
-  store.remove_leftovers();
+  store.remove_leftovers(any_bundle);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-00000100", "step-00000200"}));
 }
 

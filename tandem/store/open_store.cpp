@@ -1,6 +1,8 @@
+#include <cstdlib>
 #include <mutex>
 
 #include "tandem/base/error.h"
+#include "tandem/store/cache/read_ahead.h"
 #include "tandem/store/disk_store.h"
 #include "tandem/store/s3/s3_store.h"
 
@@ -23,6 +25,35 @@ std::shared_ptr<Store> open_store(const std::string& address) {
   if (!is_remote(address)) return std::make_shared<DiskStore>(address);
   const std::lock_guard lock(storage_mutex);
   return std::make_shared<S3Store>(address, storage);
+}
+
+std::filesystem::path cache_directory() {
+  const std::lock_guard lock(storage_mutex);
+  if (!storage.cache.empty()) return storage.cache;
+  for (const auto& [variable, below] :
+       {std::pair("XDG_CACHE_HOME", "tandem"), std::pair("HOME", ".cache/tandem")}) {
+    const char* value = std::getenv(variable);
+    if (value != nullptr && *value != 0) return std::filesystem::path(value) / below;
+  }
+  throw ConfigError("storage.cache: expected a directory for what is read from stores: HOME is not set");
+}
+
+std::shared_ptr<ReadAhead> open_cached(const StoreRef& store) {
+  // One for the process: a second would be the same files.
+  static std::mutex mutex;
+  static std::weak_ptr<BlockCache> current;
+  const std::filesystem::path directory = cache_directory();
+  const std::lock_guard lock(mutex);
+  auto cache = current.lock();
+  if (!cache || cache->directory() != directory) {
+    int64_t size = 0;
+    {
+      const std::lock_guard options(storage_mutex);
+      size = storage.cache_size;
+    }
+    current = cache = std::make_shared<BlockCache>(directory, size);
+  }
+  return std::make_shared<ReadAhead>(store.shared(), cache);
 }
 
 int64_t writer_memory(const std::string& address, int64_t bytes) {

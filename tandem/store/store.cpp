@@ -77,9 +77,10 @@ std::optional<std::string> Store::alias(const std::string& name) const {
 
 void Store::put_back_replaced() {}  // there is no moment in which a bundle is replaced and not there
 
-std::vector<std::string> Store::remove_leftovers() {
+std::vector<std::string> Store::remove_leftovers(const BundleNames& ours) {
   std::vector<std::string> troubles;
   for (const std::string& bundle : first_names(list(""))) {
+    if (!ours(bundle)) continue;
     try {
       for (const std::string& name : unmentioned_objects(*this, bundle)) remove(name);
     } catch (const Error& error) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,13 +18,19 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/base/error.h"
 #include "tandem/store/storage_options.h"
 
 namespace tandem {
 
 class Draft;
+class ReadAhead;
+class StoreRef;
 
 inline constexpr std::string_view kIndexName = "manifest.json";  // of a bundle's index
+
+using BundleNames = std::function<bool(std::string_view name)>;  // those that are meant
+inline bool any_bundle(std::string_view /*name*/) { return true; }
 
 struct StoredObject {
   std::string name;
@@ -41,6 +48,9 @@ class ObjectReader {
   virtual std::string description() const = 0;  // for messages: a path, an address
   // Each read is a call over a network: a few long ones are better than many short ones.
   virtual bool is_far() const { return false; }
+  virtual std::string version() const {
+    return {};
+  }  // another where the object was replaced, where one can tell
 };
 
 // An object that is being written part by part, so that it need not fit into memory. It is there when
@@ -59,11 +69,20 @@ class ObjectBytes {
   virtual std::span<const std::byte> bytes() const = 0;
 };
 
+// There is none of that name, which is known for sure.
+class MissingObject : public IoError {
+ public:
+  using IoError::IoError;
+};
+
 // All methods may be called by many threads and processes at the same time. They throw IoError starting with
 // the description of the object at fault.
 class Store {
  public:
   virtual ~Store() = default;
+  // Where each call goes over a network, an IoError other than MissingObject says nothing about what is
+  // there.
+  virtual bool is_far() const { return false; }
 
   // What every store has of its own.
   virtual std::string description(const std::string& name) const = 0;  // "/data/run/NAME"; "" is the store
@@ -98,9 +117,10 @@ class Store {
   // For whoever begins to use the store, alone: a bundle that was being replaced when its writer was killed
   // is there again; before anybody looks for bundles.
   virtual void put_back_replaced();
-  // Removes what killed writers left. Returns a sentence for each that cannot be removed: it is in nobody's
-  // way. Where a store cannot tell the living from the dead, no draft may be open.
-  virtual std::vector<std::string> remove_leftovers();
+  // Removes what killed writers left of bundles whose names are `ours`: a bucket may hold other things, too.
+  // Returns a sentence for each that cannot be removed: it is in nobody's way. Where a store cannot tell the
+  // living from the dead, no draft may be open.
+  virtual std::vector<std::string> remove_leftovers(const BundleNames& ours);
   // What somebody has begun to write and not finished, or never will: bytes that no list shows.
   virtual std::vector<StoredObject> unfinished() const;
   virtual void remove_unfinished(const StoredObject& object);  // one of these
@@ -119,6 +139,9 @@ std::shared_ptr<Store> open_store(const std::string& address);
 bool is_remote(const std::string& address);  // has no path on this machine
 // What a writer of an object of so many bytes keeps in memory there, beside what it is given.
 int64_t writer_memory(const std::string& address, int64_t bytes);
+// Objects of a store that is far, through the machine's cache (cache/read_ahead.h).
+std::shared_ptr<ReadAhead> open_cached(const StoreRef& store);
+std::filesystem::path cache_directory();  // as StorageOptions say
 // How this process reaches stores over a network from here on, as its config says.
 void use_storage(const StorageOptions& options);
 // Of a remote address "s3://bucket/a/b": "s3://bucket/a" and "b".
@@ -132,6 +155,7 @@ class StoreRef {
   StoreRef(const std::filesystem::path& directory) : store_(open_store(directory.string())) {}  // NOLINT
   Store& operator*() const { return *store_; }
   Store* operator->() const { return store_.get(); }
+  const std::shared_ptr<Store>& shared() const { return store_; }
 
  private:
   std::shared_ptr<Store> store_;

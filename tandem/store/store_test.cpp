@@ -154,7 +154,7 @@ TEST_P(EveryStore, ReplacingLeavesNothingOfTheOlderBundle) {
   commit("bundle", "1", "old");
   commit("bundle", "2", "new");
   EXPECT_EQ(data_of("bundle"), "new");
-  store->remove_leftovers();
+  store->remove_leftovers(any_bundle);
   EXPECT_EQ(listed("").size(), 2u);
   store->remove_bundle("bundle");
   store->remove_bundle("bundle");
@@ -168,7 +168,7 @@ TEST_P(EveryStore, WhatWasNotCommittedIsALeftover) {
   store->draft("never", "3")->put("data", "half");
   store->remove_draft("never", "3");
   store->put_back_replaced();
-  EXPECT_TRUE(store->remove_leftovers().empty());
+  EXPECT_TRUE(store->remove_leftovers(any_bundle).empty());
   EXPECT_EQ(bundles(), std::vector<std::string>{"kept"});
   EXPECT_EQ(data_of("kept"), "content");
   EXPECT_EQ(listed("").size(), 2u);

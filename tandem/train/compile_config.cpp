@@ -8,6 +8,7 @@
 #include "tandem/data/loader.h"
 #include "tandem/ir/loss_terms.h"
 #include "tandem/runtime/session.h"
+#include "tandem/store/store.h"
 #include "tandem/train/fit.h"
 #include "tandem/train/model_state.h"
 #include "tandem/train/run_data.h"
@@ -66,6 +67,8 @@ HostLayout host_layout(const Config& config, const CompiledStep& step) {
   const bool staged =
       config.checkpoint.async && (config.checkpoint.every.saves() || config.checkpoint.minutes > 0);
   layout.staging = staged ? state_staging_bytes(step) : 0;
+  if (!config.checkpoint.store.empty())
+    layout.upload = writer_memory(config.checkpoint.store, state_staging_bytes(step));
   return layout;
 }
 

@@ -25,12 +25,13 @@ CompiledStep compile_config(const Config& config, CompileOptions options,
 std::vector<MeshPosition> rank_kinds(const MeshShape& mesh);
 
 // How the host arena is divided: prefetch rings of the loaders, then the staging copy of the state from
-// which asynchronous checkpoints are written.
+// which asynchronous checkpoints are written, then the buffers in which they go to checkpoint.store.
 struct HostLayout {
   int64_t train_ring = 0;
   int64_t eval_ring = 0;
   int64_t staging = 0;
-  int64_t total() const { return train_ring + eval_ring + staging; }
+  int64_t upload = 0;
+  int64_t total() const { return train_ring + eval_ring + staging + upload; }
 };
 HostLayout host_layout(const Config& config, const CompiledStep& step);
 

@@ -125,6 +125,12 @@ constexpr KeyRule kRules[] = {
     {"checkpoint.keep", Freely},
     {"checkpoint.async", Freely},
     {"checkpoint.best", Freely},
+    {"checkpoint.store", Freely},
+    {"storage.endpoint", Freely},
+    {"storage.region", Freely},
+    {"storage.path_style", Freely},
+    {"storage.cache", Freely},
+    {"storage.cache_size", Freely},
 
     {"spot.watch", Freely},
     {"spot.endpoint", Freely},

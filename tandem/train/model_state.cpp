@@ -255,13 +255,13 @@ int64_t state_staging_bytes(const CompiledStep& step) {
   return bytes;
 }
 
-Latest restore_latest(Session& session, const std::filesystem::path& folder, const World& world) {
+Latest restore_latest(Session& session, const StoreRef& store, const World& world) {
   LoadGroup group;
   group.rank = world.at().rank();
   group.all = [&](bool mine) { return world.all(mine, "checkpoint"); };
   group.from_rank_0 = [&](const std::string& text) { return world.from_lead(text, "checkpoint"); };
   LoadTargets targets(session);
-  Latest latest = load_latest(folder, targets.list(), &session.pool(), Match::Exact,
+  Latest latest = load_latest(store, targets.list(), &session.pool(), Match::Exact,
                               all_tensors(session.step()), world.size() > 1 ? &group : nullptr);
   if (!latest.manifest) return latest;
   targets.store();

@@ -33,9 +33,9 @@ StateViews state_views(const Session& session, std::span<std::byte> memory = {})
 // Whether all of these numbers, and the weights that are rounded from them, are finite.
 bool is_finite(Session& session, std::span<const TensorView> views);
 
-// The newest good checkpoint of a folder, or the one at a path, loaded into a training session. All ranks
+// The newest good checkpoint of a store, or the one at a path, loaded into a training session. All ranks
 // call it together.
-Latest restore_latest(Session& session, const std::filesystem::path& folder, const World& world);
+Latest restore_latest(Session& session, const StoreRef& store, const World& world);
 Manifest restore(Session& session, const std::filesystem::path& checkpoint);
 
 // Weights only, into a forward-only session of any precision on one rank.

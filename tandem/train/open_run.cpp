@@ -9,6 +9,7 @@
 #include "tandem/train/config_changes.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/model_state.h"
+#include "tandem/train/storage/store_behind.h"
 
 namespace tandem {
 namespace {
@@ -22,6 +23,8 @@ Latest restore_state(const Config& config, const TrainOptions& options, const Wo
     case ResumeFrom::Kind::Path: found = {restore(session, options.resume.path), {}}; break;
     case ResumeFrom::Kind::Latest:
       found = restore_latest(session, options.run_dir / "checkpoints", world);
+      if (found.manifest || config.checkpoint.store.empty()) break;
+      found = restore_latest(session, open_store(config.checkpoint.store), world);
       break;
   }
   if (found.manifest) {
@@ -61,12 +64,15 @@ bool OpenRun::goes_on_here() const {
 void check_start(const Config& config, const TrainOptions& options, const World& world) {
   if (!config.log.prometheus.empty()) http::parse_address(config.log.prometheus, "log.prometheus");
   if (world.leads()) check_run_directory(options.run_dir);
+  check_store(config, options, world);
   switch (options.resume.kind) {
     case ResumeFrom::Kind::None: return check_first_weights(config, world);
     case ResumeFrom::Kind::Path: return require_resumable(read_manifest(options.resume.path), config);
     case ResumeFrom::Kind::Latest: break;
   }
-  const Latest newest = find_latest(options.run_dir / "checkpoints", Check::Sizes);
+  Latest newest = find_latest(options.run_dir / "checkpoints", Check::Sizes);
+  if (!newest.manifest && !config.checkpoint.store.empty() && world.leads())
+    newest = find_latest(open_store(config.checkpoint.store), Check::Sizes);
   if (newest.manifest) return require_resumable(*newest.manifest, config);
   check_first_weights(config, world);
 }

@@ -8,8 +8,17 @@
 #include "tandem/config/validate.h"
 #include "tandem/data/mixture.h"
 #include "tandem/data/open_dataset.h"
+#include "tandem/store/store.h"
 
 namespace tandem {
+
+StorageOptions storage_options(const Config& config) {
+  StorageOptions options{config.storage.endpoint, config.storage.region, std::nullopt, config.storage.cache,
+                         config.storage.cache_size};
+  if (config.storage.path_style != PathStyle::Auto)
+    options.path_style = config.storage.path_style == PathStyle::Yes;
+  return options;
+}
 
 SampleSpec sample_spec(const Config& config) {
   const ModelConfig& model = config.model;
@@ -87,6 +96,7 @@ std::unique_ptr<Dataset> open_all(const DataSources& sources, const auto& open) 
 }  // namespace
 
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
+  use_storage(storage_options(config));
   DatasetOptions options;
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.context = config.model.context;

@@ -8,10 +8,12 @@
 #include "tandem/data/dataset.h"
 #include "tandem/data/loader.h"
 #include "tandem/metrics/step_record.h"
+#include "tandem/store/storage_options.h"
 
 namespace tandem {
 
-SampleSpec sample_spec(const Config& config);  // what its model takes
+StorageOptions storage_options(const Config& config);  // as its keys say
+SampleSpec sample_spec(const Config& config);          // what its model takes
 
 // For a rank: its share of every global batch.
 LoaderOptions train_loader_options(const Config& config, const MeshPosition& at = {});

@@ -12,6 +12,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/config/print.h"
+#include "tandem/store/store.h"
 
 namespace tandem {
 
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 ResumeFrom parse_resume(const std::string& text) {
   if (text == "latest") return {ResumeFrom::Kind::Latest, {}};
   if (text == "none") return {ResumeFrom::Kind::None, {}};
-  if (!is_there(text)) {
+  if (!is_remote(text) && !is_there(text)) {
     throw DataError(
         "{}: no such checkpoint; --resume-from-checkpoint takes latest, none or a checkpoint's directory",
         text);
@@ -100,7 +101,7 @@ RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirecto
 
 std::vector<fs::path> RunDirectory::remove_leftovers() const {
   return remove_dead_temporaries(
-      path_, {"config.yaml", "plan.json", "summary.json", "metrics.jsonl", "metrics.csv"});
+      path_, {"config.yaml", "plan.json", "store.json", "summary.json", "metrics.jsonl", "metrics.csv"});
 }
 
 void RunDirectory::write_config(const Config& config, const std::string& changed) const {

@@ -58,4 +58,8 @@ std::span<std::byte> RunSession::staging() const {
   return host_part(host_.train_ring + host_.eval_ring, host_.staging);
 }
 
+std::span<std::byte> RunSession::upload_memory() const {
+  return host_part(host_.train_ring + host_.eval_ring + host_.staging, host_.upload);
+}
+
 }  // namespace tandem

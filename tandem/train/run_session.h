@@ -30,7 +30,8 @@ class RunSession {
   StepRunner& runner() { return runner_; }
   const Dataset& train_data() const { return *train_data_; }
   const Dataset& eval_data() const { return *eval_data_; }
-  std::span<std::byte> staging() const;  // for asynchronous checkpoints; empty without them
+  std::span<std::byte> staging() const;        // for asynchronous checkpoints; empty without them
+  std::span<std::byte> upload_memory() const;  // for checkpoint.store; empty without one
   // Resident just before the arenas were allocated: the program, its libraries and the open data sets.
   int64_t idle_rss_bytes() const { return idle_rss_; }
 

@@ -25,6 +25,7 @@
 #include "tandem/train/run_data.h"
 #include "tandem/train/run_report.h"
 #include "tandem/train/saving/save_clock.h"
+#include "tandem/train/storage/store_behind.h"
 #include "tandem/watch/spot/watcher.h"
 
 namespace tandem {
@@ -67,6 +68,11 @@ class Trainer {
                         directory_.path().string(), resumed));
       }
       // It may have been killed after its last checkpoint and before its end.
+      if (run_.goes_on_here()) {
+        StoreBehind store(run_, save_group());
+        store.catch_up();
+        store.finish();
+      }
       if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json"))
         finish_run(run_, last_, totals_);
       return ExitCode::Done;
@@ -77,9 +83,11 @@ class Trainer {
       directory_.write_config(config_, changed_);  // last: a config without a plan is not a run's
     }
     journal_.begin_steps(resumed, run_.figures.columns(), run_.goes_on_here());
+    const SaveGroup group = save_group();
+    StoreBehind store(run_, group);  // outlives the writer, which calls it
+    store_ = &store;
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
-                            &session_.pool(), save_group(),
-                            [this](const SaveReport& report) { tell_save(report); });
+                            &session_.pool(), group, [this](const SaveReport& report) { tell_save(report); });
     try {
       return take_steps(writer, resumed);
     } catch (const CommError&) {
@@ -91,6 +99,8 @@ class Trainer {
   ExitCode take_steps(CheckpointWriter& writer, int64_t resumed) {
     world_.barrier("checkpoints folder");  // rank 0 has cleared it
     announce_run(run_, resumed);
+    store_->begin(writer);
+    store_->catch_up();
     if (world_.leads()) std::filesystem::remove(directory_.path() / "summary.json");  // of a shorter run
     // Going back to an older checkpoint makes it the newest: whatever happens next, `latest` is on this
     // branch.
@@ -127,6 +137,7 @@ class Trainer {
       }
       if (stop) {
         writer.wait_committed();
+        store_->finish();
         return interrupted(writer, divergence_.saved());
       }
       if (early) {
@@ -136,6 +147,7 @@ class Trainer {
     }
     writer.wait_committed();
     report_saves(writer);
+    store_->finish();
     if (world_.leads()) finish_run(run_, last_, totals_);
     journal_.log(fmt::format("trained to step {}", last_.step));
     return ExitCode::Done;
@@ -220,7 +232,7 @@ class Trainer {
       journal_.message(fmt::format("warning: {}: cannot be removed; a killed run left it", path.string()));
     if (run_.goes_on_here()) mend_best();
     const Latest elsewhere{std::nullopt, {}};  // a save will say which is the newest
-    const bool goes_on = run_.options.resume.kind == ResumeFrom::Kind::Latest;
+    const bool goes_on = run_.options.resume.kind == ResumeFrom::Kind::Latest && run_.goes_on_here();
     for (const std::string& trouble :
          mend_checkpoints(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
                           goes_on ? run_.restored : elsewhere)) {
@@ -340,6 +352,7 @@ class Trainer {
       journal_.message(fmt::format("warning: step {} is not saved, its weights are not finite", record.step));
       return false;
     }
+    store_->before_save(record.step);
     writer.save(meta, state.views, may_be_async ? run_.steps->staging() : std::span<std::byte>{});
     divergence_.add_save(record.step);
     clock_.begin_save(steady_s());
@@ -381,6 +394,7 @@ class Trainer {
                     {"bytes", report.bytes},
                     {"snapshot_s", report.snapshot_s},
                     {"write_s", report.write_s}});
+    store_->on_saved(report);
   }
 
   void report_saves(CheckpointWriter& writer) {
@@ -388,6 +402,7 @@ class Trainer {
       clock_.end_save(report);
       if (!report.warning.empty()) journal_.message("warning: " + report.warning);
     }
+    store_->tell();
   }
 
   ExitCode interrupted(CheckpointWriter& writer, int64_t saved) {
@@ -418,6 +433,7 @@ class Trainer {
   StepRunner& runner_;
   const RunDirectory& directory_;
   Journal& journal_;
+  StoreBehind* store_ = nullptr;  // while there are steps
 
   std::string changed_;  // keys of the config since the checkpoint; empty where none have
   StepRecord last_;
@@ -438,6 +454,7 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
   const spot::Watcher watcher(asks ? config.spot : SpotConfig(),
                               {[&](const spot::Notice& notice) { interrupt.give_notice(notice); },
                                [](const std::string& line) { fmt::print(stderr, "{}\n", line); }});
+  use_storage(storage_options(config));
   const auto train_in = [&](const World& world) {
     check_start(config, options, world);
     OpenRun run = open_run(config, backend, options, world, [&interrupt] {

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -41,6 +42,36 @@ s3 = boto3.client("s3", endpoint_url=sys.argv[1], region_name="us-east-1", aws_a
 for bucket in sys.argv[2:]:
     s3.create_bucket(Bucket=bucket)
 print(json.dumps([key["AccessKeyId"], key["SecretAccessKey"]]))
+"""
+
+# All that is in a bucket: objects, and uploads that were begun.
+LIST = """
+import boto3, json, sys
+s3 = boto3.client("s3")
+pages = s3.get_paginator("list_objects_v2").paginate(Bucket=sys.argv[1], Prefix=sys.argv[2])
+uploads = s3.list_multipart_uploads(Bucket=sys.argv[1], Prefix=sys.argv[2]).get("Uploads", [])
+print(json.dumps([{entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])},
+                  {entry["UploadId"]: entry["Key"] for entry in uploads}]))
+"""
+
+# An upload that nobody will finish.
+BEGIN_UPLOAD = """
+import boto3, sys
+s3 = boto3.client("s3")
+begun = s3.create_multipart_upload(Bucket=sys.argv[1], Key=sys.argv[2])
+s3.upload_part(Bucket=sys.argv[1], Key=sys.argv[2], UploadId=begun["UploadId"], PartNumber=1, Body=b"x" * 100)
+print(begun["UploadId"])
+"""
+
+# Keys of a role, several times.
+LEND = """
+import boto3, json, sys
+iam, sts = boto3.client("iam"), boto3.client("sts")
+rule = lambda **more: json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **more}]})
+role = iam.create_role(RoleName="lent", AssumeRolePolicyDocument=rule(Action="sts:AssumeRole", Principal={"AWS": "*"}))["Role"]
+iam.put_role_policy(RoleName="lent", PolicyName="all", PolicyDocument=rule(Action="*", Resource="*"))
+lent = [sts.assume_role(RoleArn=role["Arn"], RoleSessionName=f"s{i}")["Credentials"] for i in range(int(sys.argv[1]))]
+print(json.dumps([[keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"]] for keys in lent]))
 """
 
 
@@ -109,11 +140,12 @@ class S3Server:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.process = None
+        self.modules = modules
         environment = {**os.environ, "PYTHONPATH": str(modules), "INITIAL_NO_AUTH_ACTION_COUNT": "3"}
         command = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+        self.said = tempfile.TemporaryFile("w+")  # a line for each request: a pipe would be full one day
         self.process = subprocess.Popen([PYTHON, "-c", command], env=environment, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, text=True, start_new_session=True)
-        os.set_blocking(self.process.stderr.fileno(), False)
+                                        stderr=self.said, start_new_session=True)
         self.await_answer()
         made = subprocess.run([PYTHON, "-c", MAKE_USER, self.url, *buckets], env=environment, capture_output=True, text=True)
         if made.returncode != 0:
@@ -123,10 +155,28 @@ class S3Server:
         self.variables = {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": key,
                           "AWS_SECRET_ACCESS_KEY": secret, "AWS_EC2_METADATA_DISABLED": "true"}
 
+    def ask(self, script, *arguments):
+        """What a script with Amazon's own client prints."""
+        environment = {**os.environ, **self.variables, "PYTHONPATH": str(self.modules), "AWS_DEFAULT_REGION": "us-east-1"}
+        return subprocess.run([PYTHON, "-c", script, *arguments], env=environment, capture_output=True, text=True, check=True).stdout
+
+    def content(self, prefix, bucket="bucket"):
+        """({key: bytes}, {id of an upload: key}) below a prefix."""
+        objects, uploads = json.loads(self.ask(LIST, bucket, prefix))
+        return objects, uploads
+
+    def begin_upload(self, key, bucket="bucket"):
+        return self.ask(BEGIN_UPLOAD, bucket, key).strip()
+
+    def lend(self, count):
+        """[[key, secret, token]] of a role."""
+        return json.loads(self.ask(LEND, str(count)))
+
     def await_answer(self):
         for _ in range(600):
             if self.process.poll() is not None:
-                raise Unavailable(f"moto ends at once: {self.process.stderr.read().strip().splitlines()[-1:]}")
+                self.said.seek(0)
+                raise Unavailable(f"moto ends at once: {self.said.read().strip().splitlines()[-1:]}")
             try:
                 urllib.request.urlopen(self.url + "/moto-api/", timeout=5).close()
                 return

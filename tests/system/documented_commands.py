@@ -23,7 +23,7 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
 import tiny_models
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info", "convert", "compare", "dash", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
+            "import", "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
@@ -37,6 +37,7 @@ NOT_RUN = {
     r"^tandem (logs|cancel) ": "needs a job on a cluster; tests/cluster/slurm.py has some",
     r" RUN OUT.gguf --format gguf": "needs a run that keeps a tokenizer; the page has one, too",
     r" --nnodes ": "needs several nodes; tests/dist/nodes.py starts them",
+    r"s3://": "needs an S3 server; tests/store/behind.py starts one",
     r"^echo \$\?": "shows the exit code of the command before it, which a person has interrupted",
 }
 

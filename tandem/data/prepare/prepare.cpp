@@ -17,6 +17,7 @@
 #include "tandem/data/prepare/block_team.h"
 #include "tandem/data/prepare/shard_writer.h"
 #include "tandem/data/token_shard.h"
+#include "tandem/store/disk_store.h"
 
 namespace tandem {
 namespace {
@@ -25,6 +26,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kState = "state";  // what a killed run goes on from
+constexpr const char* kIndex = "index.json";
+
+using Ship = std::function<void(const fs::path& shard)>;
 
 void check_options(const fs::path& out_dir, const PrepareOptions& options) {
   if (options.shard_tokens < 1)
@@ -33,7 +37,7 @@ void check_options(const fs::path& out_dir, const PrepareOptions& options) {
     throw ConfigError("eval fraction {}: expected at least 0 and below 1", options.eval_fraction);
   }
   if (options.field.empty()) throw ConfigError("field: expected a name");
-  if (is_there(out_dir)) {
+  if (!is_remote(out_dir.string()) && is_there(out_dir)) {
     throw ConfigError("{}: already exists; remove it or name another directory", out_dir.string());
   }
 }
@@ -86,7 +90,7 @@ class PartialDirectory {
 class Preparation {
  public:
   Preparation(std::span<const InputFile> files, const fs::path& directory, const PrepareOptions& options,
-              const Tokenizer& tokenizer)
+              const Tokenizer& tokenizer, Ship ship)
       : files_(files),
         options_(options),
         directory_(directory),
@@ -94,8 +98,12 @@ class Preparation {
         signature_(signature_of(files, options, tokenizer)),
         reading_{options.split_on, options.eval_fraction},
         encoding_{options.field, options.split_on, options.eval_fraction, options.separate},
-        shards_{directory, tokenizer.vocab_size(), options.shard_tokens,
-                separator_of(tokenizer, options.separate), std::string(tokenizer.digest())},
+        shards_{directory,
+                tokenizer.vocab_size(),
+                options.shard_tokens,
+                separator_of(tokenizer, options.separate),
+                std::string(tokenizer.digest()),
+                std::move(ship)},
         writers_{ShardWriter(shards_, "train"), ShardWriter(shards_, "eval")} {
     stats_.num_files = static_cast<int64_t>(files.size());
     for (const InputFile& file : files) stats_.input_bytes += file.bytes;
@@ -166,7 +174,7 @@ class Preparation {
                         {"separator", shards_.separator},
                         {"documents", stats_.num_documents},
                         {"splits", {{"train", train}, {"eval", eval}}}};
-    write_atomically(directory_ / "index.json", index.dump(2) + "\n");
+    write_atomically(directory_ / kIndex, index.dump(2) + "\n");
     fs::remove(directory_ / kState);
     return stats_;
   }
@@ -198,11 +206,11 @@ class Preparation {
 };
 
 PrepareStats prepare_in(const fs::path& partial_path, std::span<const InputFile> files,
-                        const PrepareOptions& options) {
+                        const PrepareOptions& options, const Ship& ship = {}) {
   const auto tokenizer = make_tokenizer(options.tokenizer);
   const PartialDirectory partial(partial_path);
   try {
-    std::optional<Preparation> preparation(std::in_place, files, partial.path(), options, *tokenizer);
+    std::optional<Preparation> preparation(std::in_place, files, partial.path(), options, *tokenizer, ship);
     bool found = false;
     std::string_view unusable = "of other inputs or options";
     try {
@@ -216,7 +224,7 @@ PrepareStats prepare_in(const fs::path& partial_path, std::span<const InputFile>
       if (is_there(partial.path() / kState) && options.tell)
         options.tell(fmt::format("{}: {}: begins anew", partial.path().string(), unusable));
       partial.empty();
-      preparation.emplace(files, partial.path(), options, *tokenizer);
+      preparation.emplace(files, partial.path(), options, *tokenizer, ship);
     } else if (options.tell) {
       options.tell(fmt::format("goes on from {}", partial.path().string()));
     }
@@ -232,12 +240,49 @@ PrepareStats prepare_in(const fs::path& partial_path, std::span<const InputFile>
   }
 }
 
+void put_file(Store& store, const fs::path& file) {
+  constexpr size_t kPiece = size_t{1} << 20;
+  const auto source = open_file(file);
+  const auto object = store.create(file.filename().string());
+  std::vector<std::byte> piece(kPiece);
+  for (int64_t at = 0; at < source->size(); at += static_cast<int64_t>(kPiece)) {
+    const auto part = std::span(piece).first(
+        static_cast<size_t>(std::min(static_cast<int64_t>(kPiece), source->size() - at)));
+    source->read_at(at, part);
+    object->write_all(part);
+  }
+  object->finish();
+}
+
+// A shard is on this disk only until it has arrived.
+PrepareStats prepare_far(const std::string& address, std::span<const InputFile> files,
+                         const PrepareOptions& options) {
+  const auto store = open_store(address);
+  store->make();
+  if (store->exists(kIndex))
+    throw ConfigError("{}: already holds a set; remove it or name another place", store->description(""));
+  const std::string place = store->description("");
+  const std::string name = digest_hex(std::as_bytes(std::span(place)));
+  const fs::path partial = cache_directory() / fmt::format("prepare-{}.partial", name);
+  const PrepareStats stats = prepare_in(partial, files, options, [&](const fs::path& shard) {
+    put_file(*store, shard);
+    fs::remove(shard);
+  });
+  for (const fs::directory_entry& entry : fs::directory_iterator(partial)) {
+    if (entry.path().filename() != kIndex) put_file(*store, entry.path());
+  }
+  put_file(*store, partial / kIndex);  // last: it makes the rest a set
+  fs::remove_all(partial);
+  return stats;
+}
+
 }  // namespace
 
 PrepareStats prepare_text(std::span<const std::string> inputs, const fs::path& out_dir,
                           const PrepareOptions& options) {
   check_options(out_dir, options);
   const std::vector<InputFile> files = find_inputs(inputs);
+  if (is_remote(out_dir.string())) return prepare_far(out_dir.string(), files, options);
   fs::path target = out_dir.lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // "dir/" names "dir"
   try {

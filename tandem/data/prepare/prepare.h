@@ -39,9 +39,11 @@ struct PrepareStats {
   int64_t num_replaced = 0;  // U+FFFD for what was no UTF-8
 };
 
-// `inputs` are files, directories and patterns (input_files.h). Documents are tokenized whole, with the
-// tokens that the tokenizer's template puts around a text, and the separator between them.
-PrepareStats prepare_text(std::span<const std::string> inputs, const std::filesystem::path& out_dir,
+// `out` is a directory, or s3://BUCKET/PREFIX: then each shard goes there when it is full, the index last,
+// and what a killed run goes on from is in the machine's cache directory. `inputs` are files, directories and
+// patterns (input_files.h). Documents are tokenized whole, with the tokens that the tokenizer's template puts
+// around a text, and the separator between them.
+PrepareStats prepare_text(std::span<const std::string> inputs, const std::filesystem::path& out,
                           const PrepareOptions& options);
 
 }  // namespace tandem

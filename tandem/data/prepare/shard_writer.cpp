@@ -54,6 +54,7 @@ void ShardWriter::flush() {
   const std::string name = fmt::format("{}-{:05}.tokens", split_, shards_.size());
   const ShardInfo info =
       write_shard(options_.directory / name, pending_, options_.vocab, documents_, options_.tokenizer);
+  if (options_.ship) options_.ship(options_.directory / name);
   shards_.push_back({{"file", name},
                      {"tokens", info.num_tokens},
                      {"documents", info.num_documents},

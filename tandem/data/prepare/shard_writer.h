@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,8 +15,9 @@ struct ShardOptions {
   std::filesystem::path directory;
   int64_t vocab = 0;
   int64_t shard_tokens = 0;
-  int32_t separator = -1;  // between documents; -1: nothing
-  std::string tokenizer;   // digest
+  int32_t separator = -1;                                        // between documents; -1: nothing
+  std::string tokenizer;                                         // digest
+  std::function<void(const std::filesystem::path& shard)> ship;  // takes each full shard elsewhere, if given
 };
 
 class ShardWriter {

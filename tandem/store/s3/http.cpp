@@ -3,6 +3,7 @@
 #include <curl/curl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "tandem/base/error.h"
@@ -85,6 +86,17 @@ size_t on_send(char* data, size_t size, size_t count, void* user) {
 
 int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<const std::atomic<bool>*>(user)->load() ? 1 : 0;
+}
+
+// Who is on this machine, or answers for it alone, is not asked through a proxy.
+std::string without_proxy() {
+  std::string hosts = "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,169.254.170.23";
+  for (const char* name : {"no_proxy", "NO_PROXY"}) {
+    const char* more = std::getenv(name);
+    if (more == nullptr) continue;
+    return std::string_view(more) == "*" ? "*" : hosts + "," + more;
+  }
+  return hosts;
 }
 
 class HeaderList {
@@ -170,12 +182,13 @@ Answer Http::send(const Request& request, std::optional<std::span<std::byte>> in
   curl_easy_reset(handle);  // keeps its connections
   Transfer transfer{handle, request.body, {}, into, 0, 0};
   char problem[CURL_ERROR_SIZE] = "";
-  const std::string url = request.url();
+  const std::string url = request.url(), no_proxy = without_proxy();
   curl_easy_setopt(handle, CURLOPT_URL, url.c_str());
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
+  curl_easy_setopt(handle, CURLOPT_NOPROXY, no_proxy.c_str());
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, problem);
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, 256L << 10);

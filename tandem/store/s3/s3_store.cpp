@@ -29,6 +29,7 @@ class S3Reader final : public ObjectReader {
   int64_t size() const override { return bytes_; }
   std::string description() const override { return client_.address(name_); }
   bool is_far() const override { return true; }
+  std::string version() const override { return etag_; }
   void read_at(int64_t offset, std::span<std::byte> dst) const override {
     if (offset > bytes_ || static_cast<int64_t>(dst.size()) > bytes_ - offset)
       throw DataError("{}: truncated: ends at byte {}", description(), bytes_);
@@ -71,7 +72,7 @@ S3Store::S3Store(const std::string& address, const StorageOptions& options, s3::
 
 std::unique_ptr<ObjectReader> S3Store::open(const std::string& name) const {
   const s3::Answer head = client_.call({"open", "HEAD", name}, {404});
-  if (head.status == 404) throw IoError("{}: cannot open: no such object", description(name));
+  if (head.status == 404) throw MissingObject("{}: cannot open: no such object", description(name));
   const auto bytes = s3::parse_length(head.header("content-length"));
   if (!bytes) throw IoError("{}: cannot open: the answer gives no length", description(name));
   return std::make_unique<S3Reader>(client_, name, *bytes, head.header("etag"));
@@ -186,10 +187,12 @@ void S3Store::lend_memory(std::span<std::byte> memory) {
   parts_ = memory.empty() ? s3::PartBuffers{} : s3::cut_memory(memory);
 }
 
-std::vector<std::string> S3Store::remove_leftovers() {
-  std::vector<std::string> troubles = Store::remove_leftovers();
+std::vector<std::string> S3Store::remove_leftovers(const BundleNames& ours) {
+  std::vector<std::string> troubles = Store::remove_leftovers(ours);
   try {
-    for (const StoredObject& object : unfinished()) remove_unfinished(object);
+    for (const StoredObject& object : unfinished()) {
+      if (ours(object.name.substr(0, object.name.find('/')))) remove_unfinished(object);
+    }
   } catch (const Error& error) {
     troubles.emplace_back(error.what());
   }

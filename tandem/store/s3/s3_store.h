@@ -11,6 +11,7 @@ namespace tandem {
 
 class S3Store final : public Store {
  public:
+  bool is_far() const override { return true; }
   S3Store(const std::string& address, const StorageOptions& options,
           s3::Environment environment = s3::this_environment(), s3::TimeLimits limits = {},
           s3::Retries retries = {}, s3::PartBuffers parts = {});
@@ -26,7 +27,7 @@ class S3Store final : public Store {
 
   void make() override;  // throws where the bucket is not there or not ours to use
   void put(const std::string& name, std::string_view text) override;
-  std::vector<std::string> remove_leftovers() override;
+  std::vector<std::string> remove_leftovers(const BundleNames& ours) override;
   std::vector<StoredObject> unfinished() const override;
   void remove_unfinished(const StoredObject& object) override;
   void lend_memory(std::span<std::byte> memory) override;

@@ -37,8 +37,9 @@ TEST(S3Place, ComesFromTheConfigTheEnvironmentAndTheProfile) {
             "https://s3.eu-west-1.amazonaws.com/my.bucket/a%20b");
   EXPECT_EQ(url_of("s3://bucket", {}, with({{"AWS_ENDPOINT_URL", "http://h:9000/x/"}})),
             "http://h:9000/x/bucket/a%20b");
-  EXPECT_EQ(url_of("s3://bucket", {"http://o:1", "r", false}, with({{"AWS_ENDPOINT_URL", "http://h:9000"}})),
-            "http://bucket.o:1/a%20b");
+  EXPECT_EQ(
+      url_of("s3://bucket", {"http://o:1", "r", false, {}, 0}, with({{"AWS_ENDPOINT_URL", "http://h:9000"}})),
+      "http://bucket.o:1/a%20b");
   const Place place =
       find_place("s3://b", {},
                  with({{"HOME", "/h"}, {"AWS_PROFILE", "x"}},
@@ -52,7 +53,7 @@ TEST(S3Place, RefusesAddressesThatAreNone) {
     EXPECT_TRUE(message_of<ConfigError>([&] { find_place(address, {}, with({})); }).starts_with(address));
   for (const char* endpoint : {"h:9000", "ftp://h", "http://", "http://user:pass@h"})
     EXPECT_TRUE(message_of<ConfigError>([&] {
-                  find_place("s3://b", {endpoint, "", {}}, with({}));
+                  find_place("s3://b", {endpoint, "", {}, {}, 0}, with({}));
                 }).starts_with("storage.endpoint: expected a URL"));
 }
 
