@@ -1,11 +1,16 @@
 // tandem submit: a run as a job of a cluster's.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 
+#include "tandem/base/file.h"
 #include "tandem/base/system.h"
 #include "tandem/cli/command.h"
+#include "tandem/cluster/cloud_init.h"
 #include "tandem/cluster/job_book.h"
+#include "tandem/cluster/kubernetes_manifest.h"
+#include "tandem/cluster/skypilot_task.h"
 #include "tandem/cluster/slurm_queue.h"
 #include "tandem/cluster/slurm_script.h"
 
@@ -16,9 +21,15 @@ struct SubmitFlags {
   ConfigFlags config;
   cluster::Job job;
   cluster::SlurmOptions slurm;
+  cluster::KubernetesOptions kubernetes;
+  cluster::SkyPilotOptions skypilot;
+  cluster::CloudInitOptions cloud;
+  std::string package;
   std::string run_dir;
-  bool to_slurm = false, dry_run = false, no_launcher = false;
-  std::vector<std::pair<CLI::Option*, const bool*>> of_one_kind;  // a flag, and whether its kind was chosen
+  bool to_slurm = false, to_kubernetes = false, to_skypilot = false, to_cloud = false;
+  bool dry_run = false, no_launcher = false;
+  // A flag, and whether one of its kinds was chosen.
+  std::vector<std::pair<CLI::Option*, std::vector<const bool*>>> of_some_kinds;
 };
 
 std::string own_path() {
@@ -37,7 +48,8 @@ std::string of_task_1(std::string text) {
 void fill_job(SubmitFlags& flags) {
   cluster::Job& job = flags.job;
   if (job.ranks_per_node == 0) job.ranks_per_node = std::max(1, job.gpus_per_node);
-  if (job.program.empty()) job.program = own_path();
+  if (job.program.empty())
+    job.program = flags.to_slurm ? own_path() : "tandem";  // others have an image or a package
   WorldInfo world;
   world.world_size = job.nodes * job.ranks_per_node;
   ConfigFlags checked = flags.config;
@@ -83,15 +95,43 @@ ExitCode submit_slurm(SubmitFlags& flags) {
   return ExitCode::Done;
 }
 
-ExitCode run_submit(SubmitFlags& flags) {
-  if (!flags.to_slurm) throw ConfigError("submit: say where to: --slurm");
-  for (const auto& [option, chosen] : flags.of_one_kind) {
-    if (option->count() > 0 && !*chosen)
-      throw ConfigError("{}: is for another kind of cluster than the one that was chosen",
-                        option->get_name());
+// Printed; how to hand it over is said beside it.
+ExitCode print(const SubmitFlags& flags, const std::string& text, const char* how) {
+  std::printf("%s", text.c_str());
+  if (!flags.dry_run) std::fprintf(stderr, "not submitted: %s\n", how);
+  return ExitCode::Done;
+}
+
+void check_kind(const SubmitFlags& flags) {
+  const int chosen = flags.to_slurm + flags.to_kubernetes + flags.to_skypilot + flags.to_cloud;
+  if (chosen != 1)
+    throw ConfigError("submit: say where to: one of --slurm, --kubernetes, --skypilot and --cloud-init");
+  for (const auto& [option, kinds] : flags.of_some_kinds) {
+    if (option->count() > 0 &&
+        std::none_of(kinds.begin(), kinds.end(), [](const bool* kind) { return *kind; }))
+      throw ConfigError(
+          "{}: is for another kind of cluster than the one that was chosen; `tandem submit --help` has them",
+          option->get_name());
   }
+}
+
+ExitCode run_submit(SubmitFlags& flags) {
+  check_kind(flags);
   fill_job(flags);
-  return submit_slurm(flags);
+  if (flags.to_slurm) return submit_slurm(flags);
+  if (flags.to_kubernetes) {
+    flags.kubernetes.config_text = read_text(flags.config.file);
+    return print(flags, cluster::kubernetes_manifest(flags.job, flags.kubernetes),
+                 "give it to `kubectl apply -f -`");
+  }
+  if (flags.to_skypilot) {
+    flags.skypilot.package = flags.package;
+    return print(flags, cluster::skypilot_task(flags.job, flags.skypilot),
+                 "give it to `sky jobs launch` as a file");
+  }
+  flags.cloud.config_text = read_text(flags.config.file);
+  flags.cloud.package = flags.package;
+  return print(flags, cluster::cloud_init(flags.job, flags.cloud), "give it to a machine as its user data");
 }
 
 CLI::Option* add_text(CLI::App& command, const std::string& name, std::string& value, const std::string& type,
@@ -126,7 +166,7 @@ void add_slurm_flags(CLI::App& command, SubmitFlags& flags) {
   command.add_flag("--slurm", flags.to_slurm, "as a batch job of Slurm's");
   cluster::SlurmOptions& options = flags.slurm;
   const auto only = [&](CLI::Option* option) {
-    flags.of_one_kind.emplace_back(option->group("Slurm"), &flags.to_slurm);
+    flags.of_some_kinds.push_back({option->group("Slurm"), {&flags.to_slurm}});
   };
   only(add_text(command, "--time", options.time, "TIME",
                 "limit, such as 12:00:00; the job goes on in the next one"));
@@ -149,7 +189,62 @@ void add_slurm_flags(CLI::App& command, SubmitFlags& flags) {
            .add_option("--sbatch", options.more_flags, "any other flag of sbatch's: --sbatch=--mail-type=END")
            ->type_name("FLAG")
            ->expected(1)
+           ->allow_extra_args(false)
            ->take_all());
+}
+
+void add_kubernetes_flags(CLI::App& command, SubmitFlags& flags) {
+  command.add_flag("--kubernetes", flags.to_kubernetes, "as an Indexed Job of Kubernetes': prints its YAML");
+  cluster::KubernetesOptions& options = flags.kubernetes;
+  const auto only = [&](CLI::Option* option) {
+    flags.of_some_kinds.push_back({option->group("Kubernetes"), {&flags.to_kubernetes}});
+  };
+  const auto list = [&](const std::string& name, std::vector<std::string>& values, const std::string& type,
+                        const std::string& what) {
+    only(command.add_option(name, values, what)
+             ->type_name(type)
+             ->expected(1)
+             ->allow_extra_args(false)
+             ->take_all());
+  };
+  only(add_text(command, "--image", options.image, "IMAGE", "a container image that has tandem on its PATH"));
+  only(add_text(command, "--namespace", options.space, "NAME", "where it runs (default)"));
+  only(add_text(command, "--secret", options.secret, "NAME",
+                "a Secret whose key `secret` is 32 or more hex digits; several nodes need one"));
+  list("--env-secret", options.environment, "NAME",
+       "a Secret whose keys become variables, such as credentials of S3");
+  list("--claim", options.claims, "NAME:PATH",
+       "a PersistentVolumeClaim and where it is seen; /work is the working directory");
+  only(add_text(command, "--shm", options.shared_memory, "SIZE", "most of /dev/shm (8Gi)"));
+  list("--node-selector", options.selectors, "KEY=VALUE", "only nodes with this label");
+  list("--toleration", options.tolerations, "KEY[=VALUE][:EFFECT]",
+       "also nodes with this taint, as spot machines have");
+  list("--resource", options.resources, "NAME=N", "to ask for beside GPUs: vpc.amazonaws.com/efa=4");
+  only(add_text(command, "--close", options.close, "LABEL",
+                "all pods where this label of nodes has one value"));
+  only(add_text(command, "--spread", options.spread, "LABEL",
+                "pods evenly over the values of this label of nodes"));
+  only(add_text(command, "--service-account", options.service_account, "NAME",
+                "that pods run as; without its token"));
+  only(add_count(command, "--retries", options.retries, 0, "pods that may fail before the job does (100)"));
+}
+
+void add_cloud_flags(CLI::App& command, SubmitFlags& flags) {
+  command.add_flag("--skypilot", flags.to_skypilot, "as a task of SkyPilot's: prints its YAML");
+  command.add_flag("--cloud-init", flags.to_cloud, "as user data of one plain machine: prints it");
+  cluster::SkyPilotOptions& options = flags.skypilot;
+  const auto only = [&](CLI::Option* option) {
+    flags.of_some_kinds.push_back({option->group("Clouds"), {&flags.to_skypilot}});
+  };
+  only(add_text(command, "--accelerator", options.accelerator, "NAME",
+                "as SkyPilot names them, such as H100"));
+  only(add_text(command, "--infra", options.infra, "PLACE",
+                "such as aws or gcp/us-central1; anywhere if not given"));
+  only(command.add_flag("--spot", options.spot, "machines that may be taken away, and are replaced"));
+  only(add_text(command, "--bucket", options.bucket, "URL", "s3://... or gs://..., where the run is kept"));
+  CLI::Option* package = add_text(command, "--package", flags.package, "FILE|URL",
+                                  "a .deb of scripts/package: a file for SkyPilot, a URL for cloud-init");
+  flags.of_some_kinds.push_back({package->group("Clouds"), {&flags.to_skypilot, &flags.to_cloud}});
 }
 
 }  // namespace
@@ -162,6 +257,8 @@ void add_submit(CLI::App& app, Action& action) {
   auto flags = std::make_shared<SubmitFlags>();
   add_job_flags(*command, *flags);
   add_slurm_flags(*command, *flags);
+  add_kubernetes_flags(*command, *flags);
+  add_cloud_flags(*command, *flags);
   command->callback([flags, &action] { action.run = [flags] { return run_submit(*flags); }; });
 }
 

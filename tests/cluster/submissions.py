@@ -6,6 +6,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import unittest
+
+try:
+    import yaml
+except ImportError:  # Debian's python3-yaml; scripts/setup --tests installs it
+    yaml = None
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import tandem_run
@@ -29,6 +35,13 @@ if call["program"] == "srun":
 """
 
 HOSTILE = "it's \"here\" \\ $(touch hit) `touch hit` ${HOME} ; touch hit # & | > hit *\nsecond: line\n- x"
+
+
+def read_yaml(text):
+    """The documents of a text, by a reader of another make."""
+    if yaml is None:
+        raise unittest.SkipTest("python3-yaml is not installed: scripts/setup --tests")
+    return list(yaml.safe_load_all(text))
 
 
 class SlurmScripts(TandemTest):
@@ -114,6 +127,66 @@ class SlurmScripts(TandemTest):
         self.refuse(BAD_USAGE, ["JOB 77: was not submitted from here"], "cancel", "77", env={"XDG_STATE_HOME": "/nonexistent"})
         self.refuse(BAD_USAGE, ["sbatch: is not installed"], "submit", "--slurm", self.config, "--set", "parallel.strategy=ddp",
                     env={"PATH": str(self.directory), "XDG_STATE_HOME": "/nonexistent"})
+
+
+class Manifests(TandemTest):
+    def setUp(self):
+        super().setUp()
+        self.text = json.dumps(config({**LLAMA, "layers": 1}, train={"batch": 12})) + "\n# it's \"$(x)\" \\\n"
+        self.config = self.directory / "config.yaml"
+        self.config.write_text(self.text)
+
+    def submit(self, *arguments):
+        return self.tandem("submit", "--dry-run", *arguments, self.config, "--run-dir", HOSTILE, "--name", HOSTILE).out
+
+    def test_hostile_values_stay_values_in_a_pod(self):
+        config_map, job = read_yaml(self.submit("--kubernetes", "--image", "registry/tandem:1", "--program", HOSTILE))
+        self.assertEqual(self.text, config_map["data"]["config.yaml"])
+        container = job["spec"]["template"]["spec"]["containers"][0]
+        # Kubernetes takes $$ for a dollar, and $(NAME) for a variable.
+        self.assertEqual([HOSTILE.replace("$", "$$")], container["command"])
+        self.assertEqual(["--run-dir", HOSTILE.replace("$", "$$")], container["args"][-2:])
+        self.assertRegex(job["metadata"]["name"], r"^[a-z][-a-z0-9]{0,51}$")
+        for flag in ("--namespace", "--secret", "--claim", "--node-selector", "--toleration", "--resource", "--close", "--spread",
+                     "--service-account", "--env-secret", "--shm", "--memory-per-node", "--image"):
+            self.refuse(BAD_USAGE, [flag], "submit", "--kubernetes", "--dry-run", "--image", "a", self.config, flag, HOSTILE)
+
+    def test_hostile_values_stay_values_in_scripts(self):
+        (self.directory / "tandem").write_text('#!/bin/sh\nfor word; do printf "%s\\0" "$word"; done\n')
+        (self.directory / "tandem").chmod(0o755)
+        program = ("--program", str(self.directory / "tandem"))
+        task, = read_yaml(self.submit("--skypilot", *program))
+        user_data = self.submit("--cloud-init", *program)
+        self.assertTrue(user_data.startswith("#cloud-config\n"))
+        files = {file["path"]: file for file in read_yaml(user_data)[0]["write_files"]}
+        self.assertEqual(self.text, files["/etc/tandem/config.yaml"]["content"])
+        for script in (task["run"], files["/etc/tandem/run"]["content"]):
+            done = subprocess.run(["bash"], input=script, text=True, cwd=self.directory, capture_output=True, timeout=60)
+            self.assertEqual("", done.stderr)
+            self.assertEqual(["--run-dir", HOSTILE], done.stdout.split("\0")[-3:-1])
+        self.assertFalse((self.directory / "hit").exists())
+
+    def test_pods_meet_by_name_and_secret(self):
+        self.refuse(BAD_USAGE, ["--secret NAME"], "submit", "--kubernetes", "--image", "a", "--nodes", 2, self.config,
+                    "--set", "parallel.strategy=ddp")
+        text = self.tandem("submit", "--kubernetes", "--image", "a", "--nodes", 2, "--secret", "meet", self.config,
+                           "--set", "parallel.strategy=ddp").out
+        _, service, job = read_yaml(text)
+        pod = job["spec"]["template"]["spec"]
+        name = job["metadata"]["name"]
+        args = pod["containers"][0]["args"]
+        self.assertEqual(f"{name}-0.{service['metadata']['name']}:29400", args[args.index("--rdzv-endpoint") + 1])
+        self.assertEqual(service["metadata"]["name"], pod["subdomain"])
+        self.assertLessEqual(service["spec"]["selector"].items(), job["spec"]["template"]["metadata"]["labels"].items())
+
+    def test_flags_of_another_kind_and_several_machines_are_refused(self):
+        self.refuse(BAD_USAGE, ["--image"], "submit", "--slurm", "--dry-run", "--image", "a", self.config)
+        self.refuse(BAD_USAGE, ["--time"], "submit", "--cloud-init", "--time", "1", self.config)
+        self.refuse(BAD_USAGE, ["say where to"], "submit", "--slurm", "--kubernetes", self.config)
+        self.refuse(BAD_USAGE, ["one machine"], "submit", "--cloud-init", "--nodes", 2, self.config, "--set",
+                    "parallel.strategy=ddp")
+        self.refuse(BAD_USAGE, ["--accelerator"], "submit", "--skypilot", "--gpus-per-node", 2, self.config, "--set",
+                    "parallel.strategy=ddp")
 
 
 if __name__ == "__main__":
