@@ -12,7 +12,7 @@ namespace tandem::plan {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr double kRunAhead = 500;  // items that the CPU may be ahead of the GPU
+constexpr double kRunAhead = 4;  // items that the CPU may be ahead of the GPU
 bool is_known(double time) { return time == time; }
 
 // A message from one stage to another: both sides come to it, then it takes its time.
@@ -121,7 +121,8 @@ class Rank {
       }
     }
     if (item.stream == kComputeStream) {
-      const double issued = issued_ + options_.issue;
+      double issued = std::max(issued_, now_ - kRunAhead * options_.issue);
+      if (item.kind == Kind::Kernel) issued += options_.issue;
       if (issued > ready) {
         ready = issued;
         cause = kCopyStream;  // the host's part
@@ -242,7 +243,6 @@ class Rank {
       part_of_stream(stream) += gap;
       now_ += gap;
     }
-    issued_ = std::max(issued_, now_ - kRunAhead * options_.issue);
     for (std::vector<Ended>& history : history_) history.clear();
     next_ = 0;
     if (++times_ == program_[run_].times) {
