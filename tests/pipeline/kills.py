@@ -80,6 +80,8 @@ class Kills(PipelineTest):
             self.assertEqual(records, {name: now[name] for name in records}, "a finished step ran again")
             self.assert_same_end(expected, place)
             tandem_run.shutil.rmtree(place)
+            if TRIES > 10:
+                print(f"{kills} of {TRIES} kills, {rounds} pipelines with the same end", file=sys.stderr, flush=True)
         print(f"{kills} kills in {rounds} pipelines of {whole_s:.1f} s, by steps that were finished then: {dict(sorted(during.items()))}",
               file=sys.stderr)
 
