@@ -50,8 +50,9 @@ import boto3, json, sys
 s3 = boto3.client("s3")
 pages = s3.get_paginator("list_objects_v2").paginate(Bucket=sys.argv[1], Prefix=sys.argv[2])
 uploads = s3.list_multipart_uploads(Bucket=sys.argv[1], Prefix=sys.argv[2]).get("Uploads", [])
-print(json.dumps([{entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])},
-                  {entry["UploadId"]: entry["Key"] for entry in uploads}]))
+sizes = {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
+manifests = {key: s3.get_object(Bucket=sys.argv[1], Key=key)["Body"].read().decode() for key in sizes if key.endswith("/manifest.json")}
+print(json.dumps([sizes, {entry["UploadId"]: entry["Key"] for entry in uploads}, manifests]))
 """
 
 # An upload that nobody will finish.
@@ -162,8 +163,11 @@ class S3Server:
 
     def content(self, prefix, bucket="bucket"):
         """({key: bytes}, {id of an upload: key}) below a prefix."""
-        objects, uploads = json.loads(self.ask(LIST, bucket, prefix))
-        return objects, uploads
+        return self.content_and_manifests(prefix, bucket)[:2]
+
+    def content_and_manifests(self, prefix, bucket="bucket"):
+        """And {key: text} of manifests."""
+        return json.loads(self.ask(LIST, bucket, prefix))
 
     def begin_upload(self, key, bucket="bucket"):
         return self.ask(BEGIN_UPLOAD, bucket, key).strip()
