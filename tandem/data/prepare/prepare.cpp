@@ -17,7 +17,7 @@
 #include "tandem/data/prepare/block_team.h"
 #include "tandem/data/prepare/shard_writer.h"
 #include "tandem/data/token_shard.h"
-#include "tandem/store/disk_store.h"
+#include "tandem/store/store.h"
 
 namespace tandem {
 namespace {
@@ -242,7 +242,7 @@ PrepareStats prepare_in(const fs::path& partial_path, std::span<const InputFile>
 
 void put_file(Store& store, const fs::path& file) {
   constexpr size_t kPiece = size_t{1} << 20;
-  const auto source = open_file(file);
+  const auto source = StoreRef(file.parent_path())->open(file.filename().string());
   const auto object = store.create(file.filename().string());
   std::vector<std::byte> piece(kPiece);
   for (int64_t at = 0; at < source->size(); at += static_cast<int64_t>(kPiece)) {
