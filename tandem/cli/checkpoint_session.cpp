@@ -4,6 +4,7 @@
 
 #include "tandem/base/file.h"
 #include "tandem/checkpoint/reader.h"
+#include "tandem/compile/update_graph.h"
 #include "tandem/config/load.h"
 #include "tandem/config/print.h"
 #include "tandem/train/config_changes.h"
@@ -27,6 +28,26 @@ Manifest find_checkpoint(const std::string& path, BadOnes bad_ones) {
   return std::move(*latest.manifest);
 }
 
+Manifest averaged(Manifest manifest) {
+  const std::string prefix = fmt::format("{}:", kEmaState);
+  std::vector<TensorEntry> tensors;
+  bool any = false;
+  for (TensorEntry& tensor : manifest.tensors) {
+    if (tensor.name.starts_with(prefix)) {
+      any = true;
+      tensor.name.erase(0, prefix.size());
+    } else if (manifest.find(prefix + tensor.name) != nullptr) {
+      continue;
+    }
+    tensors.push_back(tensor);
+  }
+  if (!any)
+    throw DataError("{}: has no averages of its weights: it was trained without train.ema; leave out --ema",
+                    manifest.directory.string());
+  manifest.tensors = std::move(tensors);
+  return manifest;
+}
+
 Config checkpoint_config(const Manifest& manifest, const std::vector<std::string>& sets) {
   const std::string source = manifest.directory.string();
   Config config = config_from_json(manifest.meta.config, source);
@@ -42,8 +63,13 @@ void add_checkpoint_to(CLI::App& command, std::string& path) {
   command.add_option("CHECKPOINT", path, "a checkpoint, or a run directory (its newest)")->required();
 }
 
+void add_ema_to(CLI::App& command, bool& ema) {
+  command.add_flag("--ema", ema, "the moving average of the weights (train.ema) instead of the last ones");
+}
+
 void CheckpointFlags::add_to(CLI::App& command) {
   add_checkpoint_to(command, path);
+  add_ema_to(command, ema);
   add_sets_to(command, sets, "change one key of the checkpoint's config: --set device=cpu (may be repeated)");
 }
 

@@ -15,16 +15,24 @@ namespace tandem::cli {
 enum class BadOnes { Skip, Fail };
 Manifest find_checkpoint(const std::string& path, BadOnes bad_ones = BadOnes::Skip);
 
+// The same with the moving averages of the weights (train.ema) in their places; frozen ones have none, and
+// stay. Throws DataError where there are none at all.
+Manifest averaged(Manifest manifest);
+
 // The config that the checkpoint was made with, with changes.
 Config checkpoint_config(const Manifest& manifest, const std::vector<std::string>& sets);
 
 // CHECKPOINT
 void add_checkpoint_to(CLI::App& command, std::string& path);
 
-// CHECKPOINT [--set key.path=value]...: what evaluate and sample begin with.
+// --ema
+void add_ema_to(CLI::App& command, bool& ema);
+
+// CHECKPOINT [--set key.path=value]... [--ema]: what evaluate and sample begin with.
 struct CheckpointFlags {
   std::string path;
   std::vector<std::string> sets;
+  bool ema = false;
 
   void add_to(CLI::App& command);
 };

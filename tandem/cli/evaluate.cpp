@@ -58,7 +58,7 @@ void add_evaluate(CLI::App& app, Action& action) {
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      ModelSource source(flags->checkpoint.path, flags->checkpoint.sets);
+      ModelSource source(flags->checkpoint);
       if (!flags->logits.empty())
         return evaluate_logits(source, flags->checkpoint, flags->logits, flags->ids, action);
       const Config& config = source.config;

@@ -41,6 +41,7 @@ hub::GgufType quant_of(const std::string& name) {
 void add_export(CLI::App& app, Action& action) {
   struct Flags {
     std::string checkpoint, out, format = "hf", dtype, quant, shard = "5GB";
+    bool ema = false;
   };
   CLI::App* command =
       add_command(app, "export", "write a checkpoint as a Hugging Face directory, or as a GGUF file",
@@ -48,6 +49,7 @@ void add_export(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   add_checkpoint_to(*command, flags->checkpoint);
   command->add_option("OUT", flags->out, "the directory or file, which is made")->required();
+  add_ema_to(*command, flags->ema);
   command->add_option("--format", flags->format, "hf or gguf")->type_name("NAME")->capture_default_str();
   command
       ->add_option("--dtype", flags->dtype, "bf16, fp32 or fp16; as the model came if not given, else fp32")
@@ -68,7 +70,8 @@ void add_export(CLI::App& app, Action& action) {
       hub::ExportOptions options;
       options.dtype = dtype_of(flags->dtype);
       options.most_shard_bytes = shard_bytes(flags->shard);
-      const Manifest manifest = find_checkpoint(flags->checkpoint);
+      Manifest manifest = find_checkpoint(flags->checkpoint);
+      if (flags->ema) manifest = averaged(std::move(manifest));
       const Config config = checkpoint_config(manifest, {});
       const hub::ExportedModel model(manifest, config);
       ThreadPool pool(thread_count(config));

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/file.h"
-#include "tandem/cli/checkpoint_session.h"
 #include "tandem/hub/config_json.h"
 #include "tandem/hub/fill_model.h"
 #include "tandem/hub/kept_files.h"
@@ -31,12 +30,14 @@ Config hub_config(const std::string& directory, const std::vector<std::string>& 
   return resolved.config;
 }
 
-ModelSource::ModelSource(const std::string& path, const std::vector<std::string>& sets) {
-  if (is_hub_directory(path)) {
-    config = hub_config(path, sets);
+ModelSource::ModelSource(const CheckpointFlags& flags) {
+  if (is_hub_directory(flags.path)) {
+    if (flags.ema) throw ConfigError("--ema: {} is no checkpoint, and has one set of weights", flags.path);
+    config = hub_config(flags.path, flags.sets);
   } else {
-    manifest_ = find_checkpoint(path);
-    config = checkpoint_config(*manifest_, sets);
+    manifest_ = find_checkpoint(flags.path);
+    if (flags.ema) manifest_ = averaged(std::move(*manifest_));
+    config = checkpoint_config(*manifest_, flags.sets);
   }
 }
 

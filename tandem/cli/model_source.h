@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/checkpoint/manifest.h"
+#include "tandem/cli/checkpoint_session.h"
 #include "tandem/config/config.h"
 #include "tandem/hub/hub_weights.h"
 #include "tandem/runtime/session.h"
@@ -23,7 +24,7 @@ Config hub_config(const std::string& directory, const std::vector<std::string>& 
 class ModelSource {
  public:
   // As find_checkpoint, checkpoint_config or hub_config.
-  ModelSource(const std::string& path, const std::vector<std::string>& sets);
+  explicit ModelSource(const CheckpointFlags& flags);
 
   Config config;
   // That of the model's texts: what it was trained with, or what came with it.

@@ -79,7 +79,7 @@ void add_sample(CLI::App& app, Action& action) {
   command->add_flag("--stats", flags->stats, "tell on stderr how fast it was, and of what memory");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      const ModelSource source(flags->checkpoint.path, flags->checkpoint.sets);
+      const ModelSource source(flags->checkpoint);
       Config config = source.config;
       if (!config.model.is_language_model())
         throw ConfigError("{}: not a language model; sample writes text", flags->checkpoint.path);

@@ -13,6 +13,8 @@
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
+#include "tandem/compile/trained.h"
+#include "tandem/compile/update_graph.h"
 #include "tandem/optimizers/packed_state.h"
 
 namespace tandem {
@@ -45,7 +47,7 @@ void set_packed(const std::map<std::string_view, Persistent*>& items, const Stat
                 const Unit& unit, StateType type) {
   const auto codes = items.find(fmt::format("{}:{}", state.name, unit.name));
   if (type == StateType::Fp32 || codes == items.end()) return;
-  codes->second->packed = {.square = state.square, .scales = {}};
+  codes->second->packed = {.square = state.square};
   if (type != StateType::Int8) return;
   Persistent* const scales = items.at(fmt::format("{}:{}", scale_name(state.name), unit.name));
   codes->second->packed->scales = scales->slice;
@@ -73,6 +75,12 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
     const Range optimizer = sharding.optimizer ? own : whole;
     set("weights", sharding.weights ? own : whole, "", true);
     set("master", optimizer, "", true);
+    if (unit.frozen) {
+      const auto weights = items.find(fmt::format("weights:{}", unit.name));
+      if (weights != items.end() && is_half(layout.storage())) weights->second->packed = {.rounded = true};
+      continue;
+    }
+    set(kEmaState, optimizer, fmt::format("{}:", kEmaState), false);
     const OptimizerKind rule = rule_for(options.optimizer, holds_block_matrices(unit));
     for (const StateTensor& state : optimizer_entry(rule).states) {
       set(state.name, optimizer, fmt::format("{}:", state.name), false);
@@ -102,16 +110,17 @@ void set_masters(CompiledStep& step) {
 }
 
 // Every tensor that a checkpoint of this model holds, whichever ranks hold it.
-std::vector<ModelTensor> model_tensors(const Graph& forward, OptimizerKind optimizer) {
+std::vector<ModelTensor> model_tensors(const Graph& forward, const CompileOptions& options) {
   std::vector<ModelTensor> tensors;
   for (const Node& node : forward.nodes()) {
     if (node.op != Op::Param && node.op != Op::State) continue;
     const Shape& shape = node.outputs[0].shape;
     tensors.push_back({node.name, shape});
-    if (node.op != Op::Param) continue;
-    const OptimizerKind rule = rule_for(optimizer, node.block != kNoBlock && shape.rank() > 1);
+    if (node.op != Op::Param || is_frozen(node)) continue;
+    const OptimizerKind rule = rule_for(options.optimizer, node.block != kNoBlock && shape.rank() > 1);
     for (const StateTensor& state : optimizer_entry(rule).states)
       tensors.push_back({fmt::format("{}:{}", state.name, node.name), shape});
+    if (options.ema != 0) tensors.push_back({fmt::format("{}:{}", kEmaState, node.name), shape});
   }
   return tensors;
 }
@@ -161,9 +170,9 @@ bool CompileOptions::may_overwrite_gradients() const {
 CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   CompiledStep step = assemble(run_passes(forward, options), options);
   if (!options.leaves_out(kRecomputePass.name)) step.recompute = options.recompute;
-  step.model_flops = 3 * forward_model_flops(forward);
+  step.model_flops = training_model_flops(forward);
   step.num_params = count_params(forward);
-  step.tensors = model_tensors(forward, options.optimizer);
+  step.tensors = model_tensors(forward, options);
   for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
     if (const Persistent* state = step.find(name))
       step.tensors.push_back({state->name, state->slice.type.shape});

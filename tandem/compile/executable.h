@@ -100,10 +100,12 @@ struct Persistent {
   // Of a master: the weights that are rounded from it, element by element; with sharded optimizer state, this
   // rank's part of them.
   std::optional<Slice> weights = std::nullopt;
-  // Of an optimizer's state that is not kept in fp32 (optimizers/packed_state.h); in checkpoints it is.
+  // Of an optimizer's state that is not kept in fp32 (optimizers/packed_state.h), and of frozen weights in 16
+  // bits, which have no master; in checkpoints both are fp32.
   struct Packed {
-    bool square = false;  // means of squares
-    Slice scales;         // of 8-bit states: one for each block
+    bool square = false;   // means of squares
+    bool rounded = false;  // weights: numbers rounded as a master would be
+    Slice scales = {};     // of 8-bit states: one for each block
   };
   std::optional<Packed> packed = std::nullopt;
 };

@@ -21,6 +21,7 @@
 #include "tandem/compile/passes/tensor_axis.h"
 #include "tandem/compile/passes/unroll.h"
 #include "tandem/compile/pipeline_order.h"
+#include "tandem/compile/trained.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/ir/verify.h"
 #include "tandem/optimizers/packed_state.h"
@@ -84,7 +85,7 @@ Graphs overwrite_all(const Graphs& graphs, bool each_apart) {
   Graphs made;
   for (const Graph& graph : graphs) {
     for (const Node& node : graph.nodes()) {
-      const bool trained = node.op != Op::Param || graph.find("grad:" + node.name).valid();
+      const bool trained = node.op != Op::Param || is_frozen(node) || graph.find("grad:" + node.name).valid();
       if (!trained && !each_apart) return graphs;  // nobody would write its part of the unit
     }
     made.push_back(overwrite_gradients(graph));
@@ -139,6 +140,7 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
   update.optimizer = options.optimizer;
   update.state_type = options.state_type;
   update.muon_scale = options.muon_scale;
+  update.ema = options.ema;
   update.sections = draft.sections;
   update.precision = options.precision;
   update.sums_stats = sums_stats(options.parallel);

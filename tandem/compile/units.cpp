@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/compile/trained.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -20,6 +21,8 @@ UnitParam unit_param(const Node& node) {
   param.init = node.attrs.text("init");
   if (node.attrs.has("tied")) param.tied = node.attrs.text("tied");
   param.tensor_sum = node.attrs.integer_or("tensor_sum", 0) != 0;
+  param.factors = {.lr = static_cast<float>(node.attrs.real_or("lr", 1)),
+                   .decay = static_cast<float>(node.attrs.real_or("decay", 1))};
   return param;
 }
 
@@ -55,10 +58,12 @@ std::vector<Box> logical_boxes(const UnitParam& param, int64_t begin, int64_t en
 
 std::string unit_name(const Node& node, bool read_last, bool matrix_apart, const UnitKinds& kinds) {
   if (kinds.each_apart) return node.name;
-  if (node.block != kNoBlock) return fmt::format("blocks.{}{}", node.block, matrix_apart ? ".matrices" : "");
+  const std::string_view frozen = is_frozen(node) ? ".frozen" : "";
+  if (node.block != kNoBlock)
+    return fmt::format("blocks.{}{}{}", node.block, matrix_apart ? ".matrices" : "", frozen);
   // Both ends of a pipeline must cut a tied table at the same places: it is a unit of its own.
-  if (node.attrs.has("tied")) return "tied";
-  return read_last ? "last" : "first";
+  if (node.attrs.has("tied")) return fmt::format("tied{}", frozen);
+  return fmt::format("{}{}", read_last ? "last" : "first", frozen);
 }
 
 std::map<Value, int32_t> first_readers(const Graph& graph) {
@@ -92,9 +97,9 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, co
                        const UnitKinds& kinds)
     : at_(at) {
   std::map<std::string, size_t> by_name;
-  const auto unit_named = [&](const std::string& name, int32_t block, DType gradients) -> Unit& {
+  const auto unit_named = [&](const std::string& name, const Node& node, DType gradients) -> Unit& {
     const auto [it, added] = by_name.try_emplace(name, units_.size());
-    if (added) units_.push_back({name, block, gradients, {}, 0, 0});
+    if (added) units_.push_back({name, node.block, is_frozen(node), gradients, {}, 0, 0});
     return units_[it->second];
   };
   for (const Graph& graph : graphs) {
@@ -109,8 +114,7 @@ UnitLayout::UnitLayout(std::span<const Graph> graphs, const MeshPosition& at, co
       const bool apart = kinds.matrices_apart && node.outputs[0].shape.rank() > 1;
       const DType wide = storage_ == DType::F64 ? DType::F64 : DType::F32;
       const DType gradients = node.block != kNoBlock && apart ? kinds.matrix_gradients : wide;
-      unit_named(unit_name(node, last, apart, kinds), node.block, gradients)
-          .params.push_back(unit_param(node));
+      unit_named(unit_name(node, last, apart, kinds), node, gradients).params.push_back(unit_param(node));
     }
   }
   const int64_t alignment = kinds.each_apart ? 1 : kinds.alignment;

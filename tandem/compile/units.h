@@ -26,13 +26,16 @@ struct UnitParam {
   std::string init;
   std::string tied;         // "first" or "last": the other end of the pipeline holds it too
   bool tensor_sum = false;  // its gradient is a sum over the tensor axis
+  GroupFactors factors;     // of its learning rate and weight decay
   int64_t begin = 0;        // element in the unit
   int64_t end() const { return begin + type.shape.elems(); }
 };
 
 struct Unit {
-  std::string name;  // "blocks.3", "blocks.3.matrices", "first", "last", "tied"; or a parameter's
+  std::string
+      name;  // "blocks.3", "blocks.3.matrices", "first", "last", "tied", with ".frozen"; or a parameter's
   int32_t block = kNoBlock;
+  bool frozen = false;            // no gradients, masters or states: only weights
   DType gradients = DType::F32;   // in which a pass makes them
   std::vector<UnitParam> params;  // those with tensor_sum first
   int64_t elems = 0;              // padded

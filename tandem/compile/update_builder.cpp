@@ -2,12 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/passes/loss_stats.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
+namespace {
+
+// "1,1;0.1,0": a float's shortest digits, so that reading them gives it again.
+std::string print_rates(const std::vector<GroupFactors>& rates) {
+  std::string text;
+  for (const GroupFactors& factors : rates)
+    text += fmt::format("{}{},{}", text.empty() ? "" : ";", factors.lr, factors.decay);
+  return text;
+}
+
+}  // namespace
 
 UpdateBuilder::UpdateBuilder(const UpdateOptions& options) : options_(options) {
   hyper_ = input("hyper", {DType::F32, Shape({num_hyper_slots(options.optimizer)})});
@@ -62,19 +75,34 @@ std::vector<Value> UpdateBuilder::scalars(bool on_host) {
 Value UpdateBuilder::optimize(OptimizerKind rule, const std::vector<Group>& groups, int32_t block,
                               bool on_host) {
   std::vector<Value> inputs = scalars(on_host);
-  std::string decay, keys;
+  std::string decay, keys, rate;
+  std::vector<GroupFactors> rates = {{}};
   for (const Group& group : groups) {
+    const auto found = std::find(rates.begin(), rates.end(), group.factors);
+    rate += fmt::format("{}{}", rate.empty() ? "" : ",", found - rates.begin());
+    if (found == rates.end()) rates.push_back(group.factors);
     keys += fmt::format("{}{},{}", keys.empty() ? "" : ";", slots_.at(group.param), group.begin);
     inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
     decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
   }
   Attrs attrs{{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}};
+  if (rates.size() > 1) {
+    attrs.set("rate", rate);
+    attrs.set("rates", print_rates(rates));
+  }
   if (options_.state_type != StateType::Fp32) attrs.set("keys", keys);
   if (options_.state_type == StateType::Int8) attrs.set("scaled", int64_t{1});
   // Directions are gone after this, and need not be zeroed.
   const bool directions = optimizer_entry(rule).granularity == Granularity::Matrix;
   if (options_.keep_gradients || directions) attrs.set("keep", int64_t{1});
   return emit(optimizer_op(rule), inputs, std::move(attrs), block);
+}
+
+void UpdateBuilder::keep_average(Value average, Value w, Value master, int32_t block, bool on_host) {
+  std::vector<Value> inputs = scalars(on_host);
+  inputs.insert(inputs.end(), {average, w});
+  if (master.valid()) inputs.push_back(master);
+  emit(Op::Ema, inputs, {{"decay", options_.ema}, {"masters", int64_t{master.valid()}}}, block);
 }
 
 Value UpdateBuilder::direction(Value gradient, Value momentum, int32_t block, bool on_host) {

@@ -28,9 +28,14 @@ class UpdateBuilder {
     bool decay;
     std::string param;  // of which this is a part, from element `begin` on
     int64_t begin;
+    GroupFactors factors;  // of its learning rate and weight decay
   };
   // Returns the node; output i is tensor i of the groups in order. `on_host`: they are in the host's memory.
   Value optimize(OptimizerKind rule, const std::vector<Group>& groups, int32_t block, bool on_host = false);
+
+  // The moving average, in place, of numbers that were just updated: w, or the masters that w is rounded
+  // from.
+  void keep_average(Value average, Value w, Value master, int32_t block, bool on_host);
 
   // Muon's direction in the storage type, of a gradient and the momentum; both are updated in place.
   Value direction(Value gradient, Value momentum, int32_t block, bool on_host);

@@ -20,7 +20,7 @@ class UnitUpdate {
   UnitUpdate(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options)
       : layout_(layout), data_(data), options_(options), builder_(options), graph_(builder_.graph()) {
     for (const Unit& unit : layout.units()) {
-      if (!options.untrained.contains(unit.name)) units_.push_back(&unit);
+      if (!unit.frozen && !options.untrained.contains(unit.name)) units_.push_back(&unit);
     }
   }
 
@@ -170,8 +170,28 @@ class UnitUpdate {
       for (UpdateBuilder::Group& group : groups_of(*units_[u], gradients_[u], weights, gradients_[u].flat))
         groups.push_back(std::move(group));
     }
-    if (!groups.empty()) builder_.optimize(rule_for(options_.optimizer, false), groups, kNoBlock);
+    if (!groups.empty())
+      average_together(builder_.optimize(rule_for(options_.optimizer, false), groups, kNoBlock));
     for (Value gradient : spent_) builder_.clear(gradient);
+  }
+
+  // Each unit is a parameter, and a group of the optimizer's node.
+  void average_together(Value updated) {
+    const size_t size = builder_.group_size(rule_for(options_.optimizer, false));
+    int32_t first = 0;
+    for (size_t u : units_by(false)) {
+      const Value master{updated.node, first + static_cast<int32_t>(size) - 1};
+      keep_average(*units_[u], gradients_[u], {updated.node, first},
+                   options_.precision.masters() ? master : Value{});
+      first += static_cast<int32_t>(size);
+    }
+  }
+
+  void keep_average(const Unit& unit, const UnitGradients& g, Value w, Value master) {
+    if (options_.ema == 0) return;
+    const DType wide = options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
+    const Value average = kept(kEmaState, "optimizer", wide, "zeros", unit, g.range.elems());
+    builder_.keep_average(average, w, master, unit.block, on_host());
   }
 
   // Units whose matrices are dealt out to the ranks together.
@@ -319,8 +339,11 @@ class UnitUpdate {
     const Value master = options_.precision.masters() ? masters(unit, g) : Value{};
     std::vector<UpdateBuilder::Group> groups;
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
-      UpdateBuilder::Group group{
-          {}, decays(*piece.param, unit), piece.param->name, piece.range.begin - piece.param->begin};
+      UpdateBuilder::Group group{{},
+                                 decays(*piece.param, unit),
+                                 piece.param->name,
+                                 piece.range.begin - piece.param->begin,
+                                 piece.param->factors};
       for (Value flat : tensors) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
       for (Value flat : scales) group.tensors.push_back(scales_view(flat, g.range, piece.range, unit.block));
       if (master.valid()) group.tensors.push_back(part_view(master, g.range, piece.range, unit.block));
@@ -351,15 +374,21 @@ class UnitUpdate {
     const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
 
     const std::vector<UpdateBuilder::Group> groups = make_groups(w);
-    std::vector<Value> parts = {w};
+    std::vector<Value> parts = {w}, masters = {graph_.find(fmt::format("{}{}", kMasterPrefix, unit.name))};
     if (!groups.empty()) {  // else only padding is here
       const OptimizerKind rule = rule_of(unit);
+      const size_t size = builder_.group_size(rule);
       const Value updated = builder_.optimize(rule, groups, unit.block, on_host());
-      for (size_t i = 0; i < groups.size(); ++i)
-        parts.push_back({updated.node, static_cast<int32_t>(i * builder_.group_size(rule))});
+      for (size_t i = 0; i < groups.size(); ++i) {
+        parts.push_back({updated.node, static_cast<int32_t>(i * size)});
+        masters.push_back({updated.node, static_cast<int32_t>((i + 1) * size) - 1});
+      }
     }
     if (g.used.valid()) builder_.clear(g.used, unit.block);
     Value result = builder_.emit(Op::Join, parts, {}, unit.block);
+    if (options_.ema != 0 && !groups.empty())
+      keep_average(unit, g, result,
+                   masters[0].valid() ? builder_.emit(Op::Join, masters, {}, unit.block) : Value{});
     if (weights_move) result = builder_.emit(Op::Copy, {result, own_weights}, {{"to", "device"}}, unit.block);
     if (data_.once && data_.sharding.optimizer) clear_others(unit, g);
     if (data_.sharding.optimizer && !data_.sharding.weights && layout_.ranks() > 1) {
@@ -412,7 +441,8 @@ class UnitUpdate {
         UpdateBuilder::Group group{{part_view(w, g.range, range, unit.block), flat},
                                    decays(*matrix.param, unit),
                                    matrix.param->name,
-                                   range.begin - matrix.param->begin};
+                                   range.begin - matrix.param->begin,
+                                   matrix.param->factors};
         if (master.valid()) group.tensors.push_back(part_view(master, g.range, range, unit.block));
         groups.push_back(std::move(group));
       }
@@ -443,6 +473,7 @@ Graph build_update(const UnitLayout& layout, const DataAxisOptions& data, const 
 Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data) {
   Graph graph;
   for (const Unit& unit : layout.units()) {
+    if (unit.frozen) continue;  // restored whole
     const Value weights = weights_leaf(graph, layout, unit, data);
     const Value own =
         view(graph, weights, layout.own(unit).begin, Shape({layout.part(unit)}), unit.block, Phase::Update);

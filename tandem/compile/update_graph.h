@@ -25,10 +25,14 @@ inline constexpr PassInfo kUpdatePass = {
     .name = "update", .needs_before = {"differentiate", "loss_stats", "overwrite_gradients"}};
 inline constexpr PassInfo kGatherPass = {.name = "gather", .needs_before = {"precision"}};
 
+// The moving average of a unit's weights is the persistent buffer "ema:<unit>", its parts "ema:<parameter>".
+inline constexpr std::string_view kEmaState = "ema";
+
 struct UpdateOptions {
   OptimizerKind optimizer = OptimizerKind::AdamW;
   StateType state_type = StateType::Fp32;
   MuonScale muon_scale = MuonScale::MatchAdamW;
+  double ema = 0;        // decay of the weights' moving average; 0 = none is kept
   RowSections sections;  // of parameters that are several matrices
   PrecisionPolicy precision;
   std::vector<std::string> slots;  // all parameters of the model, whoever holds them, in order

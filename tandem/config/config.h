@@ -12,6 +12,7 @@
 #include "tandem/config/data_sources.h"
 #include "tandem/config/families.h"
 #include "tandem/config/step_values.h"
+#include "tandem/config/train_group.h"
 #include "tandem/optimizers/optimizers.h"
 
 namespace tandem {
@@ -73,6 +74,7 @@ struct ModelConfig {
   bool norm_plus_one = false;  // norms multiply by 1 + weight
   GatedActivation activation = GatedActivation::Silu;
   double norm_eps = 1e-5;
+  double dropout = 0;    // rate, in training: of the embedding and of what a block's halves add
   bool tied = true;      // derived from family
   bool qkv_bias = true;  // derived from family
   bool out_bias = false, ffn_bias = false;
@@ -127,7 +129,9 @@ struct TrainConfig {
   MuonScale adjust_lr = MuonScale::MatchAdamW;  // muon: how a matrix's rate goes with its shape
   HyperValues hyper = default_hyper_values();   // train.beta1 and the like, in the order of kHyperKeys
   double weight_decay = 0.1;
-  double clip = 1.0;  // global norm; 0 = never
+  std::vector<TrainGroup> groups;  // of parameters, by their names
+  double ema = 0;                  // decay of the weights' moving average; 0 = none is kept
+  double clip = 1.0;               // global norm; 0 = never
   int64_t seed = 1;
   int64_t eval_every = 50;  // steps; 0 = never
   bool eval_at_start = false;

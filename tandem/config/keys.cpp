@@ -172,6 +172,11 @@ std::vector<Key> make_run_and_model_keys() {
       KEY(model.norm_plus_one, any(), "norms multiply by 1 + weight", kWithRotary),
       KEY(model.activation, any(), "of the gate in the feed-forward part", kWithRotary),
       KEY(model.norm_eps, positive(), "added to the variance in normalisation", families_with(kNorms)),
+      KEY(model.dropout, below_one(),
+          "share of the elements that training drops, of the embedding and of what attention and "
+          "feed-forward "
+          "add",
+          kText),
       KEY(model.tied, any(), "embedding and output projection share one matrix", kText),
       KEY(model.qkv_bias, any(), "biases on the query, key and value projections", kWithRotary),
       KEY(model.out_bias, any(), "bias on attention's output projection", kWithRotary),
@@ -243,6 +248,11 @@ std::vector<Key> make_data_and_train_keys() {
                    "muon: a matrix's rate is lr times 0.2 sqrt(max(rows, cols)), which suits AdamW's lr, or "
                    "times sqrt(max(1, rows / cols))")),
       KEY(train.weight_decay, not_negative(), "decay of weight matrices"),
+      KEY(train.groups, not_negative(),
+          "parameters by name pattern, with factors of lr and weight_decay, or frozen: not trained, without "
+          "gradient, master or optimizer state; the first match counts"),
+      KEY(train.ema, below_one(),
+          "decay of a moving average of the weights, which is kept and saved beside them; 0 = none"),
       KEY(train.clip, not_negative(), "largest global norm of the gradient; 0 = never clip"),
       KEY(train.label_smoothing, below_one(),
           "share of each target's probability that all classes get alike, in training's loss"),

@@ -37,6 +37,10 @@ std::string expects(const Limits& limits, const std::vector<StepValue>&) {
                      limits.max > 1 ? "16" : "0.5");
 }
 
+std::string expects(const Limits&, const std::vector<TrainGroup>&) {
+  return "a list such as [{match: \"embed.*\", lr: 0.1, decay: 0}, {match: \"blocks.0.*\", frozen: true}]";
+}
+
 Problem decode(const RawValue& raw, const Limits& limits, DataSources& out) {
   if (!raw.is_list && !raw.items.empty()) {
     out = raw.items.front();
@@ -98,6 +102,44 @@ nlohmann::json encode(const std::vector<StepValue>& values) {
       number = static_cast<int64_t>(value.value);
     list.push_back({value.step, number});
   }
+  return list;
+}
+
+Problem decode(const RawValue& raw, const Limits& limits, std::vector<TrainGroup>& out) {
+  std::vector<TrainGroup> groups;
+  if (!raw.is_list) return not_such(limits, out, raw);
+  for (size_t i = 0; i < raw.items.size(); ++i) {
+    const RawValue::Table& table = table_of(raw, i);
+    if (table.empty() || table[0].first.empty()) return not_such(limits, out, raw);
+    TrainGroup& group = groups.emplace_back();
+    for (const auto& [name, value] : table) {
+      Problem problem;
+      if (name == "match") {
+        group.match = value;
+      } else if (name == "lr") {
+        problem = decode_number(value, limits, group.lr);
+      } else if (name == "decay") {
+        problem = decode_number(value, limits, group.decay);
+      } else if (name == "frozen") {
+        problem = decode(RawValue{{value}, false}, limits, group.frozen);
+      } else {
+        return fmt::format("expected match, lr, decay and frozen, found {} in {}", in_quotes(name),
+                           shortened(raw.items[i]));
+      }
+      if (problem) return fmt::format("{}: {}", name, *problem);
+    }
+    if (group.match.empty())
+      return fmt::format("expected match, a pattern of names, in {}", shortened(raw.items[i]));
+  }
+  out = std::move(groups);
+  return {};
+}
+
+nlohmann::json encode(const std::vector<TrainGroup>& groups) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const TrainGroup& group : groups)
+    list.push_back(
+        {{"match", group.match}, {"lr", group.lr}, {"decay", group.decay}, {"frozen", group.frozen}});
   return list;
 }
 

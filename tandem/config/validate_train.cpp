@@ -34,6 +34,14 @@ void check_rate(const ResolvedConfig& resolved) {
         place_of(resolved, train.label_smoothing > 0 ? "train.label_smoothing" : "train.z_loss"));
 }
 
+void check_groups(const ResolvedConfig& resolved) {
+  for (const TrainGroup& group : resolved.config.train.groups) {
+    if (group.frozen && (group.lr != 1 || group.decay != 1))
+      throw ConfigError("{}: {} is frozen, which leaves nothing for lr and decay; remove them, or frozen",
+                        place_of(resolved, "train.groups"), in_quotes(group.match));
+  }
+}
+
 void check_rising(const ResolvedConfig& resolved, std::string_view key,
                   const std::vector<StepValue>& values) {
   for (size_t i = 1; i < values.size(); ++i) {
@@ -137,6 +145,7 @@ void check_best(const ResolvedConfig& resolved) {
 void validate_train(const ResolvedConfig& resolved) {
   check_length(resolved);
   check_rate(resolved);
+  check_groups(resolved);
   check_schedule(resolved);
   check_ramp(resolved);
   check_eval_sets(resolved);

@@ -122,5 +122,33 @@ TEST(TrainKeys, EvaluationSetsHaveNamesOfTheirOwn) {
   EXPECT_NE(rejection("data: {train: [{path: a.txt, name: a}]}"), "");
 }
 
+TEST(TrainKeys, GroupsAreTablesOfAPatternAndWhatItIsFor) {
+  const ResolvedConfig resolved = parse_config(
+      "train:\n  groups:\n    - {match: \"embed.*\", lr: 0.1, decay: 0}\n    - {match: blocks.0.*, frozen: "
+      "true}",
+      "run.yaml");
+  const std::vector<TrainGroup> expected = {{.match = "embed.*", .lr = 0.1, .decay = 0},
+                                            {.match = "blocks.0.*", .frozen = true}};
+  EXPECT_EQ(resolved.config.train.groups, expected);
+  EXPECT_EQ(rejection(to_yaml(resolved.config)), "");
+  const std::vector<Override> set = {{"train.groups=[{match: x, lr: 2}]"}};
+  EXPECT_EQ(parse_config("", "run.yaml", set).config.train.groups,
+            (std::vector<TrainGroup>{{.match = "x", .lr = 2}}));
+}
+
+TEST(TrainKeys, GroupsThatMeanNothingAreRefused) {
+  EXPECT_EQ(rejection("train: {groups: [{lr: 0.1}]}"),
+            "run.yaml:1: train.groups: expected match, a pattern of names, in {lr: 0.1}");
+  EXPECT_EQ(rejection("train: {groups: [{match: a, rate: 0.1}]}"),
+            "run.yaml:1: train.groups: expected match, lr, decay and frozen, found 'rate' in {match: a, "
+            "rate: 0.1}");
+  EXPECT_EQ(rejection("train: {groups: [{match: a, lr: -1}]}"),
+            "run.yaml:1: train.groups: lr: expected a number of at least 0, found '-1'");
+  EXPECT_EQ(rejection("train: {groups: [{match: a, lr: 2, frozen: true}]}"),
+            "run.yaml:1: train.groups: 'a' is frozen, which leaves nothing for lr and decay; remove them, or "
+            "frozen");
+  EXPECT_NE(rejection("train: {groups: embed}").find("expected a list such as [{match:"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -57,6 +57,7 @@ Problem decode(const RawValue& raw, const Limits& limits, Recompute& out);
 Problem decode(const RawValue& raw, const Limits& limits, SaveEvery& out);
 Problem decode(const RawValue& raw, const Limits& limits, DataSources& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<StepValue>& out);
+Problem decode(const RawValue& raw, const Limits& limits, std::vector<TrainGroup>& out);
 
 std::string expects(const Limits& limits, int64_t);  // "a whole number of at least 1", for messages and docs
 std::string expects(const Limits& limits, double);
@@ -67,6 +68,7 @@ std::string expects(const Limits& limits, const Recompute&);
 std::string expects(const Limits& limits, const SaveEvery&);
 std::string expects(const Limits& limits, const DataSources&);
 std::string expects(const Limits& limits, const std::vector<StepValue>&);
+std::string expects(const Limits& limits, const std::vector<TrainGroup>&);
 
 inline nlohmann::json encode(int64_t value) { return value; }
 inline nlohmann::json encode(double value) { return value; }
@@ -79,6 +81,7 @@ inline nlohmann::json encode(const SaveEvery& value) {
 }
 nlohmann::json encode(const DataSources& value);
 nlohmann::json encode(const std::vector<StepValue>& values);
+nlohmann::json encode(const std::vector<TrainGroup>& groups);
 
 // Enums and lists of enums, through their names.
 Problem decode_name(const RawValue& raw, Names names, Aliases aliases, size_t& out);

@@ -193,6 +193,7 @@ std::string first_difference(const ModelConfig& first, const ModelConfig& second
   for (const Key& key : keys()) {
     if (!key.path.starts_with("model.") || !applies(key, a.model.family)) continue;
     if (key.path == "model.from" || key.path == "model.init" || key.path == "model.context") continue;
+    if (key.path == "model.dropout") continue;  // of training alone
     const nlohmann::json left = key.read(a), right = key.read(b);
     if (left == right) continue;
     if (left.is_number_float() && right.is_number_float() && is_near(left.get<double>(), right.get<double>()))

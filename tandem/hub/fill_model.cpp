@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kOrigin = "derived from model.from";
 
 bool is_filled(const Key& key) {
-  return key.path.starts_with("model.") && key.path != "model.from" && key.path != "model.init";
+  return key.path.starts_with("model.") && key.path != "model.from" && key.path != "model.init" &&
+         key.path != "model.dropout";
 }
 
 bool all_given(const ResolvedConfig& resolved) {
@@ -68,6 +69,7 @@ void fill_model(ResolvedConfig& resolved, const std::filesystem::path& kept) {
   model = hub.model;
   model.from = given.model.from;
   model.init = given.model.init;
+  model.dropout = given.model.dropout;
   for (const Key& key : keys()) {
     if (!is_filled(key) || !applies(key, model.family)) continue;
     if (!was_given(resolved, key.path)) {

@@ -161,6 +161,17 @@ Value Builder::segments() {
   return segments_;
 }
 
+Value Builder::dropout(Value x, double rate) {
+  if (!(rate >= 0 && rate < 1))
+    throw ConfigError("dropout: expected a rate of at least 0 and below 1, found {}", rate);
+  if (rate == 0) return x;
+  const TensorType number{DType::I32, Shape({2})};
+  if (!sample_.valid())
+    sample_ = graph_.add({Op::Input, {}, {}, {number}, kNoBlock, Phase::Forward, std::string(kSampleInput)});
+  const int64_t rows = type(x).shape.rows() / type(tokens_).shape[0];
+  return apply(Op::Dropout, {x, sample_}, {{"rate", rate}, {"site", num_dropouts_++}, {"rows", rows}});
+}
+
 Value Builder::reshape(Value x, Shape shape) {
   return apply(Op::Reshape, {x}, {{"shape", shape_attr(shape)}});
 }

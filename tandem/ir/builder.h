@@ -88,6 +88,8 @@ class Builder {
   // RMS norms of queries and keys, with the weights q_norm and k_norm.
   Value qk_norm(Value qkv, int64_t heads, int64_t kv_heads, const QkNormOptions& options);
   Value segments();  // the input of that name, for attention within documents
+  // In training, drops about `rate` of the elements and scales the others up.
+  Value dropout(Value x, double rate);
   Value add(Value a, Value b) { return apply(Op::Add, {a, b}); }
   Value gelu(Value x) { return apply(Op::Gelu, {x}); }
   Value relu(Value x) { return apply(Op::Relu, {x}); }
@@ -120,6 +122,8 @@ class Builder {
   Value tokens_;
   Value targets_;
   Value segments_;
+  Value sample_;
+  int64_t num_dropouts_ = 0;
   std::string prefix_;
   int32_t block_ = kNoBlock;
 };

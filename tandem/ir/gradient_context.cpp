@@ -25,7 +25,7 @@ GradientContext::Part GradientContext::part_for_embedding(Value table) const {
 }
 
 void GradientContext::set_accumulator(Value param, Value updated, Part part) {
-  accumulators_[{param, part}] = updated;
+  if (wants(param)) accumulators_[{param, part}] = updated;
 }
 
 Value GradientContext::grad(Value value) const {
@@ -53,6 +53,12 @@ Value GradientContext::accumulator(Value param, Part part) {
   if (it != accumulators_.end()) return it->second;
   const Node& node = graph_.node(param.node);
   if (!is_param(param)) throw ConfigError("{}: a weight, gain or bias must be a parameter", op_name(node.op));
+  if (!wants(param)) {
+    const DType forgotten = node.outputs[0].dtype == DType::F64 ? DType::F64 : DType::F32;
+    return emit(
+        Op::Zeros, {},
+        {{"dtype", std::string(dtype_name(forgotten))}, {"shape", shape_attr(node.outputs[0].shape)}});
+  }
   const bool block_matrix = node.block != kNoBlock && node.outputs[0].shape.rank() > 1;
   const DType wanted = block_matrix ? types_.block_matrices : types_.others;
   const DType dtype = node.outputs[0].dtype == DType::F64 ? DType::F64 : wanted;

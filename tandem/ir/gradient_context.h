@@ -35,7 +35,9 @@ class GradientContext {
   void add(Value value, Value gradient);  // sends a gradient on, summing where several arrive
   bool wants(Value value) const;          // false for inputs and for values no parameter leads to
   bool is_param(Value value) const { return graph_.node(value.node).op == Op::Param; }
-  // The current value of a parameter's gradient buffer. A table that is also a head may have two.
+  bool is_frozen(Value value) const { return is_param(value) && !wants(value); }
+  // The current value of a parameter's gradient buffer. A table that is also a head may have two. Of a frozen
+  // one, which an op makes along with others: zeros that are forgotten.
   enum class Part : uint8_t { Whole, Embedding };
   Value accumulator(Value param, Part part = Part::Whole);
   void set_accumulator(Value param, Value updated, Part part = Part::Whole);

@@ -37,6 +37,10 @@ enum class Phase : uint8_t { Forward, Recompute, Backward, Update };
 
 inline constexpr int32_t kNoBlock = -1;
 
+// The input that dropout reads: the number of the micro-batch's first sample in the run, i32[2], low half
+// first.
+inline constexpr std::string_view kSampleInput = "sample";
+
 struct Node {
   Op op;
   std::vector<Value> inputs;

@@ -76,6 +76,7 @@ enum class Op : uint8_t {
   SwigluGrad,
   Geglu,
   GegluGrad,
+  Dropout,
 
   // shapes, types and views (ops/shape.cpp)
   Concat,
@@ -116,6 +117,7 @@ enum class Op : uint8_t {
       ScaleLoss,
   UnscaleHyper,
   NextLossScale,
+  Ema,
 
   // what an update does with whole matrices (ops/matrix_update.cpp)
   MuonDirection,

@@ -13,7 +13,7 @@ class Decoder {
   Decoder(Builder& b, const ModelConfig& config) : b_(b), c_(config), kv_heads_(config.num_kv_heads()) {}
 
   void build() {
-    Value x = scaled(b_.embedding(c_.vocab, c_.width, /*positions=*/false), c_.embed_scale);
+    Value x = dropped(scaled(b_.embedding(c_.vocab, c_.width, /*positions=*/false), c_.embed_scale));
     for (int32_t layer = 0; layer < c_.layers; ++layer) {
       const auto block = b_.block(layer);
       x = b_.add(x, after(attention(before(x, "norm1"), layer), "post_norm1"));
@@ -27,6 +27,7 @@ class Decoder {
 
  private:
   Value scaled(Value x, double factor) { return factor == 1 ? x : b_.scale(x, factor); }
+  Value dropped(Value x) { return b_.dropout(x, c_.dropout); }
   Value capped(Value x, double cap) { return cap == 0 ? x : b_.softcap(x, cap); }
   Value norm(Value x, std::string_view name) { return b_.rms_norm(x, name, c_.norm_eps, c_.norm_plus_one); }
 
@@ -36,7 +37,7 @@ class Decoder {
   }
   Value after(Value x, std::string_view name) {
     if (c_.norm_place != NormPlace::Before) x = norm(x, name);
-    return scaled(x, c_.residual_scale);
+    return dropped(scaled(x, c_.residual_scale));
   }
 
   static bool holds(const std::vector<int64_t>& layers, int32_t layer) {

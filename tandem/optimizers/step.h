@@ -49,15 +49,24 @@ TANDEM_HOST_DEVICE inline float op_grad_factor(const OptimizerStep<Rule>& step) 
   return kTakesGradients ? step.grad_factor : 1.0f;
 }
 
+// What the learning rate and the weight decay of some parameters are multiplied by.
+struct GroupFactors {
+  float lr = 1, decay = 1;
+  bool operator==(const GroupFactors&) const = default;
+};
+
 // From the op's inputs: hyper, whose slots entry.h lists, and norm f64[2].
 template <typename Rule>
-TANDEM_HOST_DEVICE inline OptimizerStep<Rule> optimizer_step(const float* hyper, const double* norm) {
-  const double clip = hyper[kHyperClip], lr = hyper[kHyperLr];
+TANDEM_HOST_DEVICE inline OptimizerStep<Rule> optimizer_step(const float* hyper, const double* norm,
+                                                             GroupFactors factors = {}) {
+  const double clip = hyper[kHyperClip];
+  const auto lr = static_cast<float>(unfused_product(hyper[kHyperLr], factors.lr));
+  const auto decay = static_cast<float>(unfused_product(hyper[kHyperDecay], factors.decay));
   const double clip_factor = clip > 0 && norm[0] > clip ? clip / (norm[0] + 1e-6) : 1;
   return {.grad_factor = static_cast<float>(unfused_product(hyper[kHyperInvScale], clip_factor)),
-          .lr = hyper[kHyperLr],
-          .decay = hyper[kHyperDecay],
-          .keep = static_cast<float>(1 - unfused_product(lr, hyper[kHyperDecay])),
+          .lr = lr,
+          .decay = decay,
+          .keep = static_cast<float>(1 - unfused_product(lr, decay)),
           .own = Rule::scalars(hyper + kHyperOwn, lr, static_cast<int64_t>(hyper[kHyperStep])),
           .skip = norm[1] == 0};
 }

@@ -45,6 +45,7 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
   const auto master = static_cast<size_t>(first_master(op, args.attrs));
   const size_t states = num_states(op), scales = is_scaled(args.attrs) ? states : 0;
   const std::vector<uint64_t> keys = read_keys(args.attrs);
+  const std::vector<int64_t> rates = parse_numbers(args.attrs.text_or("rate", ""));
   const std::string& flags = args.attrs.text("decay");  // "1,0,1"
   std::vector<ParamGroup> groups;
   const size_t num_groups = args.out.size() / size;
@@ -58,9 +59,23 @@ std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args) {
                       .master = size > master ? tensors + master : nullptr,
                       .decayed = flags[2 * groups.size()] == '1',
                       .scales = {tensors + 2 + states, scales},
-                      .key = keys.empty() ? 0 : keys.at(groups.size())});
+                      .key = keys.empty() ? 0 : keys.at(groups.size()),
+                      .rate = rates.empty() ? 0 : static_cast<size_t>(rates.at(groups.size()))});
   }
   return groups;
+}
+
+std::vector<GroupFactors> read_rates(const Attrs& attrs) {
+  const std::string text = attrs.text_or("rates", "1,1");
+  std::vector<GroupFactors> rates;
+  for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
+    GroupFactors& factors = rates.emplace_back();
+    at = std::from_chars(at, end, factors.lr).ptr;
+    TANDEM_CHECK(at < end && *at == ',', "rates \"{}\"", text);
+    at = std::from_chars(at + 1, end, factors.decay).ptr;
+    TANDEM_CHECK(at == end || *at == ';', "rates \"{}\"", text);
+  }
+  return rates;
 }
 
 std::vector<int64_t> read_slots(const KernelArgs& args) {

@@ -18,8 +18,12 @@ struct ParamGroup {
   bool decayed;
   std::span<const TensorArg> scales;  // of states in 8 bits
   uint64_t key = 0;                   // of the random numbers that round the first element's states
+  size_t rate = 0;                    // among read_rates
 };
 std::vector<ParamGroup> read_param_groups(Op op, const KernelArgs& args);
+
+// The factors of lr and decay that a call's parameters have, the plain ones first.
+std::vector<GroupFactors> read_rates(const Attrs& attrs);
 
 // Tensors of one parameter in a call of an optimizer.
 int64_t param_group_size(Op op, const Attrs& attrs);

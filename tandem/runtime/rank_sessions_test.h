@@ -37,7 +37,12 @@ using Weights = std::map<std::string, std::vector<float>>;
 inline std::vector<float> floats_of(const Session& session, const Persistent& item) {
   std::vector<float> values(static_cast<size_t>(item.slice.type.shape.elems()));
   const std::span<std::byte> dst = std::as_writable_bytes(std::span(values));
-  if (item.packed) {
+  if (item.packed && item.packed->rounded) {
+    const auto* stored = reinterpret_cast<const uint16_t*>(session.buffer(item).data());
+    const bool bf16 = item.slice.type.dtype == DType::BF16;
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = bf16 ? to_float(BFloat16{stored[i]}) : to_float(Half{stored[i]});
+  } else if (item.packed) {
     const bool scaled = item.slice.type.dtype == DType::U8;
     const std::span<std::byte> scales = scaled ? session.buffer(item.packed->scales) : std::span<std::byte>();
     unpack_states(item.slice.type.dtype, item.packed->square, session.buffer(item).data(),

@@ -7,6 +7,7 @@
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/data/loader.h"
 #include "tandem/ir/loss_terms.h"
+#include "tandem/models/apply_groups.h"
 #include "tandem/runtime/session.h"
 #include "tandem/store/store.h"
 #include "tandem/train/fit.h"
@@ -43,6 +44,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
   options.optimizer = config.train.optimizer;
   options.state_type = config.train.optimizer_state;
   options.muon_scale = config.train.adjust_lr;
+  options.ema = config.train.ema;
   options.recompute = config.memory.recompute;
   if (backend.memory_bytes) options.device_memory = backend.memory_bytes();
   options.fuse = backend.fuse;
@@ -117,6 +119,12 @@ void add_loss_terms(const TrainConfig& train, Graph& forward) {
   }
 }
 
+void seed_dropout(int64_t seed, Graph& forward) {
+  for (int32_t id = 0; id < forward.num_nodes(); ++id) {
+    if (forward.node(id).op == Op::Dropout) forward.node(id).attrs.set("seed", seed);
+  }
+}
+
 // The cheapest recomputation with which every rank fits. Each rank finds the same one: recomputation repeats
 // collectives, so they must all make the same choice.
 Recompute resolve_auto(const Config& config, const CompileOptions& options, const Graph& forward) {
@@ -150,6 +158,8 @@ CompiledStep compile_config(const Config& config, CompileOptions options, const 
   options.host_bytes = [&config](const CompiledStep& step) { return host_layout(config, step).total(); };
   Graph forward = model(config.model, config.train.micro_batch);
   add_loss_terms(config.train, forward);
+  apply_groups(config.train.groups, forward);
+  seed_dropout(config.train.seed, forward);
   if (options.recompute.kind == RecomputeKind::Auto)
     options.recompute = resolve_auto(config, options, forward);
   return compile_step(forward, options);

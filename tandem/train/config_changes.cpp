@@ -46,6 +46,7 @@ constexpr KeyRule kRules[] = {
     {"model.norm_plus_one", Never},
     {"model.activation", Never},
     {"model.norm_eps", Never},
+    {"model.dropout", Freely},
     {"model.tied", Never},
     {"model.qkv_bias", Never},
     {"model.out_bias", Never},
@@ -87,6 +88,8 @@ constexpr KeyRule kRules[] = {
     {"train.optimizer_state", Freely},
     {"train.adjust_lr", Freely},
     {"train.weight_decay", Freely},
+    {"train.groups", Freely},  // but for what is frozen
+    {"train.ema", Freely},     // where there is one before and after
     {"train.clip", Freely},
     {"train.label_smoothing", Freely},
     {"train.z_loss", Freely},
@@ -143,6 +146,19 @@ constexpr KeyRule kRules[] = {
     {"log.prometheus", Freely},
 };
 
+nlohmann::json key_value(const Config& config, std::string_view key) { return find_key(key)->read(config); }
+
+// The patterns of train.groups, where one of them freezes.
+std::vector<std::pair<std::string, bool>> frozen_matches(const nlohmann::json& groups) {
+  std::vector<std::pair<std::string, bool>> patterns;
+  bool any = false;
+  for (const nlohmann::json& group : groups) {
+    patterns.emplace_back(group.value("match", ""), group.value("frozen", false));
+    any = any || patterns.back().second;
+  }
+  return any ? patterns : decltype(patterns)();
+}
+
 // A few keys mean something in some models only.
 Changeable in_config(const KeyRule& rule, const Config& config, const CheckpointMeta& meta,
                      const nlohmann::json& before) {
@@ -152,6 +168,10 @@ Changeable in_config(const KeyRule& rule, const Config& config, const Checkpoint
   if (rule.key == "model.context" && model.has(kWeightedPositions)) return Never;
   if (rule.key == "model.norm" && model.norm != ImageNorm::Group && before != "group") return Freely;
   if (rule.key == "model.groups" && model.norm != ImageNorm::Group) return Freely;
+  if (rule.key == "train.ema" && (before.get<double>() == 0) != (config.train.ema == 0)) return NotResumed;
+  // Frozen parameters have no optimizer state.
+  if (rule.key == "train.groups" && frozen_matches(before) != frozen_matches(key_value(config, rule.key)))
+    return NotResumed;
   // A tokenizer may have moved; data that was made with another one is refused when it is opened.
   if (rule.key == "data.tokenizer" && before != "bytes" && config.data.tokenizer != "bytes") return Freely;
   return rule.changeable;

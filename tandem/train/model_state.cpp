@@ -47,7 +47,14 @@ bool reaches(const Session& session, const Persistent& buffer) {
   return session.reaches(buffer.slice) && (!in_halves(buffer) || session.reaches(*buffer.weights));
 }
 
-// The numbers of a piece of an optimizer's state that is kept in fewer bits.
+void widen(DType dtype, std::span<const std::byte> from, std::span<std::byte> to) {
+  auto* dst = reinterpret_cast<float*>(to.data());
+  const auto* src = reinterpret_cast<const uint16_t*>(from.data());
+  for (size_t i = 0; i < from.size() / sizeof *src; ++i)
+    dst[i] = dtype == DType::BF16 ? to_float(BFloat16{src[i]}) : to_float(Half{src[i]});
+}
+
+// The numbers of a piece of an optimizer's state, or of frozen weights, that is kept in fewer bits.
 void unpack_piece(const Session& session, const Persistent& buffer, const Piece& piece,
                   std::span<std::byte> to) {
   const int64_t first = piece.offset / kStateBlock * kStateBlock, end = piece.offset + piece.box.elems();
@@ -61,6 +68,10 @@ void unpack_piece(const Session& session, const Persistent& buffer, const Piece&
     }
     return bytes;
   };
+  if (buffer.packed->rounded) {
+    const std::vector<std::byte> stored = bytes_of(buffer.slice, piece.offset, piece.box.elems());
+    return widen(buffer.slice.type.dtype, stored, to);
+  }
   const Slice& scales = buffer.packed->scales;
   const bool scaled = buffer.slice.type.dtype == DType::U8;
   const std::vector<std::byte> codes = bytes_of(buffer.slice, first, end - first);
@@ -129,7 +140,11 @@ class LoadTargets {
   void pack(const Persistent& buffer, const std::vector<float>& values) {
     std::vector<std::byte> codes(static_cast<size_t>(buffer.slice.type.bytes()));
     std::vector<float> scales(static_cast<size_t>(num_state_blocks(static_cast<int64_t>(values.size()))));
-    pack_states(buffer.slice.type.dtype, buffer.packed->square, values, 0, 0, codes.data(), scales.data());
+    if (buffer.packed->rounded) {
+      round_to(codes, buffer.slice.type.dtype, std::as_bytes(std::span(values)), session_.pool());
+    } else {
+      pack_states(buffer.slice.type.dtype, buffer.packed->square, values, 0, 0, codes.data(), scales.data());
+    }
     const auto write = [&](const Slice& slice, std::span<const std::byte> bytes) {
       if (session_.reaches(slice)) {
         std::memcpy(session_.buffer(slice).data(), bytes.data(), bytes.size());

@@ -27,6 +27,7 @@ void write_batch(Session& session, const Executable& executable, const MicroBatc
   write("targets", batch.targets);
   write("segments", batch.segments);
   write("positions", batch.positions);
+  write(kSampleInput.data(), &batch.first_sample);
 }
 
 }  // namespace tandem

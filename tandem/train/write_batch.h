@@ -10,8 +10,8 @@
 namespace tandem {
 
 // Copies a micro-batch into the inputs of an executable: "tokens", "images", "targets", "segments",
-// "positions", as far as it has them. A pipeline's has those of several micro-batches
-// (compile/passes/unroll.h): `place` says which.
+// "positions", as far as it has them, and the number of its first sample. A pipeline's has those of several
+// micro-batches (compile/passes/unroll.h): `place` says which.
 void write_batch(Session& session, const Executable& executable, const MicroBatch& batch,
                  std::optional<int> place = {});
 

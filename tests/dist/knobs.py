@@ -8,7 +8,7 @@ import re
 import ranks
 import tandem_run
 from ranks import GPT2, RanksTest, config, mesh
-from tandem_run import BAD_USAGE, checkpoint, read_events, read_metrics, read_summary
+from tandem_run import BAD_DATA, BAD_USAGE, checkpoint, read_events, read_metrics, read_summary
 
 STEADY = {"schedule": "constant", "warmup": 2}  # so that a shorter run is the beginning of a longer one
 CONTEXT = GPT2["context"]
@@ -78,6 +78,113 @@ class LossTerms(RanksTest):
     def test_a_split_vocabulary_is_refused(self):
         self.refuse(BAD_USAGE, ["train.label_smoothing: the loss of a split vocabulary is plain cross-entropy", "parallel.tensor = 1"],
                     "plan", self.write_config(self.terms()), "--set", "parallel.tensor=2")
+
+
+class Groups(RanksTest):
+    GROUPS = [{"match": "blocks.1.*.weight", "frozen": True}, {"match": "embed.*", "lr": 0.25, "decay": 0},
+              {"match": "blocks.2.*", "lr": 2, "decay": 3}]
+    FROZEN = "blocks.1.up.weight"
+
+    def groups(self, parallel=None, precision="bf16", groups=GROUPS, **others):
+        train = {**STEADY, "steps": 4, "batch": 8, "micro_batch": 2, "groups": groups, **others.pop("train", {})}
+        return config(GPT2, parallel=parallel or mesh(), precision=precision, train=train,
+                      checkpoint={"every": 2}, **others)
+
+    def test_every_strategy_has_the_same_bits_and_leaves_the_frozen_ones(self):
+        ddp = self.train(self.groups(mesh("ddp", 2)), "ddp")
+        for strategy in ("zero1", "zero2", "fsdp"):
+            with self.subTest(strategy=strategy):
+                self.assert_equal_runs(ddp, self.train(self.groups(mesh(strategy, 2)), strategy))
+        alone = self.train(self.groups(), "alone")
+        self.assert_equal_runs(alone, self.train(self.groups(mesh(pipeline=2)), "pipeline"))
+        self.assert_equal_runs(alone, self.train(self.groups(memory={"recompute": "full"}), "recomputed"))
+        self.assert_equal_runs(alone, self.train(self.groups(memory={"offload": ["optimizer"]}), "offloaded"))
+        differ = self.tandem("inspect", checkpoint(alone, 2), "--compare", checkpoint(alone, 4), "--all", expect=None)
+        self.assertIn("\nblocks.0.up.weight ", differ.out)
+        self.assertNotIn(f"\n{self.FROZEN} ", differ.out)
+        self.assertNotIn(f"moment1:{self.FROZEN}", (checkpoint(alone, 4) / "manifest.json").read_text())
+        self.tandem("export", alone, self.directory / "exported")
+
+    def test_a_resumed_run_goes_on_on_any_mesh_and_may_not_thaw(self):
+        whole = self.train(self.groups(mesh("fsdp", 2)), "whole")
+        self.train(self.groups(mesh("fsdp", 2), train={"steps": 2}), "part")
+        self.assert_equal_runs(whole, self.train(self.groups(mesh("zero1", 2)), "part"))
+        faster = [{**group, "lr": 3} if "lr" in group else group for group in self.GROUPS]
+        self.train(self.groups(groups=faster, train={"steps": 6}), "part")
+        self.refuse(BAD_DATA, ["train.groups", "it has another optimizer's state"], "train",
+                    self.write_config(self.groups(groups=[], train={"steps": 8})), "--run-dir", self.directory / "part")
+
+    def test_the_plan_falls_by_what_is_frozen(self):
+        def sizes(groups):
+            told = self.tandem("plan", self.write_config(self.groups(groups=groups)), "--json").out
+            return json.loads(told)["planned_bytes"]
+        before, after = sizes([]), sizes([{"match": "blocks.*.weight", "frozen": True}])
+        for arena in ("gradients", "optimizer", "master"):
+            self.assertLess(after[arena], 0.3 * before[arena])
+        self.assertEqual(before["weights"], after["weights"])
+
+    def test_patterns_that_match_nothing_are_refused(self):
+        self.refuse(BAD_USAGE, ["train.groups: 'embd.*' matches no parameter", "'embed."], "plan",
+                    self.write_config(self.groups(groups=[{"match": "embd.*", "frozen": True}])))
+
+
+class Dropout(RanksTest):
+    def dropout(self, parallel=None, rate=0.2, model=GPT2, **others):
+        train = {**STEADY, "steps": 4, "batch": 8, "micro_batch": 2, "eval_every": 4, **others.pop("train", {})}
+        return config({**model, "dropout": rate}, parallel=parallel or mesh(), train=train, checkpoint={"every": 2}, **others)
+
+    def test_the_same_elements_whoever_drops_them(self):
+        alone = self.train(self.dropout(), "alone")
+        for name, content in (("recomputed", self.dropout(memory={"recompute": "full"})),
+                              ("pipeline", self.dropout(mesh(pipeline=2)))):
+            self.assert_equal_runs(alone, self.train(content, name))
+        ddp = self.train(self.dropout(mesh("ddp", 2)), "ddp")
+        self.assert_equal_runs(ddp, self.train(self.dropout(mesh("fsdp", 2)), "fsdp"))
+        for run, content in ((ddp, None), ("tensor", self.dropout(mesh(tensor=2))), ("whole", self.dropout(train={"micro_batch": 8}))):
+            other = run if content is None else self.train(content, run)
+            self.assert_close_runs(alone, other, 1e-5)  # with other elements dropped the loss differs by far more
+        self.train(self.dropout(train={"steps": 2, "eval_every": 0}), "part")
+        self.assert_equal_runs(alone, self.train(self.dropout(), "part"))
+
+    def test_evaluation_drops_nothing(self):
+        still = {"lr": 0, "weight_decay": 0}
+        plain = numbers(self.train(self.dropout(rate=0, train=still), "plain"))
+        dropped = numbers(self.train(self.dropout(rate=0.5, train=still), "dropped"))
+        self.assertEqual(plain[-1]["eval_loss"], dropped[-1]["eval_loss"])
+        self.assertGreater(abs(plain[-1]["loss"] - dropped[-1]["loss"]), 1e-4)
+
+    def test_rates_that_leave_nothing_are_refused(self):
+        self.refuse(BAD_USAGE, ["model.dropout: expected a number of at least 0 and below 1, found '1'"], "plan",
+                    self.write_config(self.dropout()), "--set", "model.dropout=1")
+
+
+class Ema(RanksTest):
+    def ema(self, parallel=None, ema=0.5, **others):
+        train = {**STEADY, "steps": 4, "batch": 8, "micro_batch": 2, "lr": 0.01, **({"ema": ema} if ema else {}), **others.pop("train", {})}
+        return config(GPT2, parallel=parallel or mesh(), train=train, checkpoint={"every": 2}, **others)
+
+    def test_every_strategy_keeps_the_same_average_and_goes_on_with_it(self):
+        ddp = self.train(self.ema(mesh("ddp", 2), precision="bf16"), "ddp")
+        self.assert_equal_runs(ddp, self.train(self.ema(mesh("fsdp", 2), precision="bf16"), "fsdp"))
+        self.train(self.ema(mesh("zero1", 2), precision="bf16", train={"steps": 2}), "part")
+        self.assert_equal_runs(ddp, self.train(self.ema(mesh("zero2", 2), precision="bf16"), "part"))
+        self.assertIn('"ema:embed.weight"', (checkpoint(ddp, 4) / "manifest.json").read_text())
+        self.refuse(BAD_DATA, ["train.ema", "it has another optimizer's state"], "train",
+                    self.write_config(self.ema(ema=0, precision="bf16", train={"steps": 6})), "--run-dir", self.directory / "part")
+
+    def test_it_is_evaluated_and_exported_by_choice(self):
+        run, plain = self.train(self.ema(), "run"), self.train(self.ema(ema=0), "plain")
+        self.assertEqual(read_metrics(run), read_metrics(plain))
+        last = json.loads(self.tandem("evaluate", run, "--json").out)["eval_loss"]
+        average = json.loads(self.tandem("evaluate", run, "--json", "--ema").out)["eval_loss"]
+        self.assertNotEqual(last, average)
+        self.tandem("export", run, self.directory / "average", "--ema")
+        exported = json.loads(self.tandem("evaluate", self.directory / "average", "--json", "--set", "data.eval_samples=16").out)
+        self.assertAlmostEqual(average, exported["eval_loss"], 6)
+        for command in (["evaluate", plain, "--ema"], ["sample", plain, "--ema"], ["export", plain, self.directory / "none", "--ema"]):
+            self.refuse(BAD_DATA, ["has no averages of its weights", "train.ema", "leave out --ema"], *command)
+        self.refuse(BAD_USAGE, ["train.ema: expected a number of at least 0 and below 1"], "plan", self.write_config(self.ema()),
+                    "--set", "train.ema=1")
 
 
 class Length(RanksTest):

@@ -2,6 +2,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/trained.h"
 #include "tandem/ir/gradient_context.h"
 #include "tandem/ir/infer.h"
 #include "tandem/ir/op_table.h"
@@ -61,14 +62,9 @@ Graph differentiate(const Graph& forward, const PrecisionPolicy& precision, bool
   for (int32_t id = 0; id < num_kept; ++id) graph.add(forward.node(id));
   const GradientTypes types{.block_matrices = precision.block_gradients, .others = precision.gradients};
   GradientContext context(graph, types, split_tied);
-  for (int32_t id = 0; id < num_kept; ++id) {
-    const Node& node = graph.node(id);
-    bool reached = node.op == Op::Param || node.op == Op::Recv;
-    for (Value input : node.inputs) reached = reached || context.wants(input);
-    for (int32_t i = 0; reached && i < static_cast<int32_t>(node.outputs.size()); ++i)
-      context.mark_reachable({id, i});
-  }
+  for (Value value : trained_values(graph)) context.mark_reachable(value);
 
+  if (sends && root.attrs.integer_or("untrained", 0) != 0) return graph;
   if (sends) {
     begin_at_send(context, root);
   } else {

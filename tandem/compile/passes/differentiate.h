@@ -5,7 +5,7 @@
 //   parameter gets a gradient state "grad:<name>", to which its contributions are added in place, so that
 //   running the graph again accumulates. A chunk of a pipeline that ends in a send has no loss: its backward
 //   begins with a recv of the sent value's gradient; one that begins with a recv ends its backward with a
-//   send.
+//   send. What only frozen parameters lead to has no gradient: backward ends where they begin.
 // Keeps: the forward nodes and their numbers. Only the output "stats" remains.
 #pragma once
 

@@ -217,6 +217,10 @@ class Fusion {
     return gradient;
   }
 
+  bool adds_to_leaf(int32_t id) const {
+    return graph_.node(id).op == Op::MatmulAcc && is_leaf(graph_.node(graph_.node(id).inputs[0].node).op);
+  }
+
   void match_linear_loss_grad(int32_t loss) {
     const Value logits = graph_.node(loss).inputs[0];
     auto path = large_projection(logits, /*with_gradient=*/true);
@@ -224,26 +228,26 @@ class Fusion {
     const auto gradient = gradient_of_product({loss, 0}, *path);
     if (!gradient) return;
     const std::vector<int32_t>& users = readers_of(*gradient);
-    if (users.size() != 2) return;
-    const int32_t dw = users[0], dx = users[1];
-    if (graph_.node(dw).op != Op::MatmulAcc || graph_.node(dx).op != Op::Matmul) return;
-    if (!is_leaf(graph_.node(graph_.node(dw).inputs[0].node).op)) return;
+    const bool frozen = users.size() == 1;  // the weight has no gradient
+    if (users.empty() || users.size() > 2) return;
+    const int32_t dw = users.front(), dx = users.back();
+    if (graph_.node(dx).op != Op::Matmul) return;
+    if (!frozen && !adds_to_leaf(dw)) return;
     swallow(*path);
     swallow(dw);
     swallow(dx);
-    emit_at_[loss] = [this, loss, logits, path, dw, dx] {
+    emit_at_[loss] = [this, loss, logits, path, dw, dx, frozen] {
       const Node& product = graph_.node(path->projection);
       const Node& node = graph_.node(loss);
       Attrs attrs = chunk_attrs(logits, *path);
-      if (graph_.node(dw).attrs.has("fresh")) attrs.set("fresh", int64_t{1});
+      if (!frozen && graph_.node(dw).attrs.has("fresh")) attrs.set("fresh", int64_t{1});
       write_loss_terms(read_loss_terms(node.attrs), attrs);
-      const Value fused = emit(
-          loss, Op::LinearCrossEntropyGrad,
-          {product.inputs[0], product.inputs[1], node.inputs[1], node.inputs[2], graph_.node(dw).inputs[0]},
-          std::move(attrs));
-      rewrite_.set({dx, 0}, {fused.node, 0});
+      std::vector<Value> inputs = {product.inputs[0], product.inputs[1], node.inputs[1], node.inputs[2]};
+      if (!frozen) inputs.push_back(graph_.node(dw).inputs[0]);
+      const Value fused = emit(loss, Op::LinearCrossEntropyGrad, inputs, std::move(attrs));
       rewrite_.set({loss, 1}, {fused.node, 1});
-      rewrite_.set({dw, 0}, {fused.node, 2});
+      if (!frozen) rewrite_.set({dw, 0}, {fused.node, 2});
+      rewrite_.set({dx, 0}, {fused.node, 0});
     };
   }
 

@@ -21,6 +21,11 @@ Graph inference(const Graph& forward, bool keep_logits) {
   Rewrite rewrite(kept);
   for (int32_t id : with_sources(kept, std::move(ends))) {
     const Node& node = kept.node(id);
+    if (node.op == Op::Input && node.name == kSampleInput) continue;
+    if (node.op == Op::Dropout) {  // nothing is dropped
+      rewrite.set({id, 0}, rewrite.at(node.inputs[0]));
+      continue;
+    }
     if (node.op != Op::BatchNorm && node.op != Op::BatchNormApply) {
       const int32_t copied = rewrite.copy(id);
       if (node.op == Op::CrossEntropy) rewrite.graph().node(copied).attrs = {};  // its terms are training's

@@ -7,6 +7,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/rewrite.h"
+#include "tandem/compile/trained.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -120,15 +121,18 @@ Graph cut_stage(const Graph& forward, int chunk, int num_chunks, const MeshPosit
   TANDEM_CHECK(stages > 1 && num_chunks % stages == 0 && chunk % stages == at.pipeline,
                "cut_stage: chunk {} of {} on pipeline rank {} of {}", chunk, num_chunks, at.pipeline, stages);
   const Cut cut(forward, num_chunks);
-  const auto link = [&](int peer_chunk) {
-    return Attrs{{"axis", std::string(axis_name(Axis::Pipeline))}, {"peer", int64_t{peer_chunk % stages}}};
+  const std::set<Value> trained = trained_values(forward);
+  const auto link = [&](int peer_chunk, Value crossing) {
+    Attrs attrs{{"axis", std::string(axis_name(Axis::Pipeline))}, {"peer", int64_t{peer_chunk % stages}}};
+    if (!trained.contains(crossing)) attrs.set("untrained", int64_t{1});
+    return attrs;
   };
 
   Rewrite rewrite(forward);
   if (chunk > 0) {
     const Value value = cut.crossing(chunk - 1);
     const TensorType& type = forward.type(value);
-    Attrs attrs = link(chunk - 1);
+    Attrs attrs = link(chunk - 1, value);
     attrs.set("dtype", std::string(dtype_name(type.dtype)));
     attrs.set("shape", shape_attr(type.shape));
     rewrite.set(value, append(rewrite.graph(), Op::Recv, {}, attrs));
@@ -146,7 +150,8 @@ Graph cut_stage(const Graph& forward, int chunk, int num_chunks, const MeshPosit
       rewrite.graph().node(copy).attrs.set("tied", end);
   }
   if (chunk < num_chunks - 1)
-    append(rewrite.graph(), Op::Send, {rewrite.at(cut.crossing(chunk))}, link(chunk + 1));
+    append(rewrite.graph(), Op::Send, {rewrite.at(cut.crossing(chunk))},
+           link(chunk + 1, cut.crossing(chunk)));
 
   Graph graph = std::move(rewrite.graph());
   for (const GraphOutput& output : forward.outputs()) {

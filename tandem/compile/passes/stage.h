@@ -7,7 +7,8 @@
 //
 // Changes: keeps the nodes of one chunk, begins it with a recv from the chunk before and ends it with a send
 //   to the chunk after. A parameter of both ends (a tied embedding) is in both of their graphs under its
-//   name, with the attribute tied="first" and tied="last".
+//   name, with the attribute tied="first" and tied="last". Where all that leads to what is sent is frozen,
+//   both its send and its recv say so: no gradient comes back.
 // Keeps: nodes, their order and the numbers of their blocks.
 #pragma once
 

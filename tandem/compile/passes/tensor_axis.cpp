@@ -78,6 +78,7 @@ class TensorAxisSplit {
       case Split::Heads: attention(id); return;
       case Split::GateUp: gate_up(id); return;
       case Split::Pointwise: pointwise(id); return;
+      case Split::Sampled: sampled(id); return;
       case Split::Reshape: reshape(id); return;
       case Split::Concat: concat(id); return;
       case Split::Loss: loss(id); return;
@@ -93,6 +94,18 @@ class TensorAxisSplit {
     if (inputs.size() > 1 && layout(inputs[0]) != layout(inputs[1]))
       refusal_.refuse(id, "a sum of a value split by rows and one split by columns");
     keep_layout(id);
+  }
+
+  // Dropout goes by the number of a row in the micro-batch.
+  void sampled(int32_t id) {
+    const Node& node = old_.node(id);
+    const Layout in = layout(node.inputs[0]);
+    if (in.spread == Spread::Columns)
+      refusal_.refuse(id, "{} needs whole rows, and its input is split by columns", op_name(node.op));
+    const Value x = rewrite_.at(node.inputs[0]);
+    Attrs attrs = node.attrs;
+    if (in.spread == Spread::Rows) attrs.set("first", rank_ * rewrite_.graph().type(x).shape.rows());
+    set({id, 0}, emit(node.op, {x, rewrite_.at(node.inputs[1])}, attrs, node.block), in);
   }
 
   void linear(int32_t id) {

@@ -1,5 +1,6 @@
 // Collectives over the `size` ranks of a mesh `axis`, and copies between memories. Parts are equal cuts of
-// the first dim, one a rank. Given `dst`, the result is written there.
+// the first dim, one a rank. Given `dst`, the result is written there. {untrained: 1}: no parameter that is
+// trained leads to what is sent, and no gradient comes back.
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -106,10 +107,11 @@ std::vector<OpInfo> collective_ops() {
       collective(Op::AllReduce, "all_reduce", "the sum of all ranks' x", {"x"}, {in_place("x")},
                  {text("axis"), integer("size")}, like<0>, all_reduce_sent, Remake::WithBlock, kNoGradient),
       collective(Op::Send, "send", "x, unchanged; peer: place on the axis", {"x"}, {in_place("x")},
-                 {text("axis"), integer("peer")}, like<0>, send_sent, Remake::Never, kNoGradient),
+                 {text("axis"), integer("peer"), optional(integer("untrained"))}, like<0>, send_sent,
+                 Remake::Never, kNoGradient),
       collective(
           Op::Recv, "recv", "y: what the peer sends", kNone, {"y"},
-          {text("axis"), integer("peer"), text("dtype"), text("shape")},
+          {text("axis"), integer("peer"), text("dtype"), text("shape"), optional(integer("untrained"))},
           [](const Operands& in) {
             return Types{{in.dtype_attr(), in.shape_attr()}};
           },

@@ -39,7 +39,9 @@ void embedding_grad(Context& c, int32_t id) {
     if (c.node(id).attrs.has(name)) attrs.set(name, c.node(id).attrs.integer(name));
   }
   const Context::Part part = c.part_for_embedding(in[1]);
-  c.set_accumulator(in[1], c.emit(Op::EmbeddingGrad, {c.accumulator(in[1], part), in[0], dy}, attrs), part);
+  if (!c.is_frozen(in[1]))
+    c.set_accumulator(in[1], c.emit(Op::EmbeddingGrad, {c.accumulator(in[1], part), in[0], dy}, attrs), part);
+  if (in.size() < 3 || c.is_frozen(in[2])) return;
   if (in.size() == 3) c.set_accumulator(in[2], c.emit(Op::PositionGrad, {c.accumulator(in[2]), dy}));
   if (in.size() == 4) c.set_accumulator(in[2], c.emit(Op::EmbeddingGrad, {c.accumulator(in[2]), in[3], dy}));
 }

@@ -41,8 +41,10 @@ void conv2d_grad(Context& c, int32_t id) {
   const std::vector<Value> in = c.node(id).inputs;
   Attrs attrs = c.node(id).attrs;
   const Value dy = c.dy(id);
-  if (in.size() > 2) c.set_accumulator(in[2], c.emit(Op::BiasGrad, {c.accumulator(in[2]), dy}));
-  c.set_accumulator(in[1], c.emit(Op::Conv2dGradWeight, {c.accumulator(in[1]), in[0], dy}, attrs));
+  if (in.size() > 2 && !c.is_frozen(in[2]))
+    c.set_accumulator(in[2], c.emit(Op::BiasGrad, {c.accumulator(in[2]), dy}));
+  if (!c.is_frozen(in[1]))
+    c.set_accumulator(in[1], c.emit(Op::Conv2dGradWeight, {c.accumulator(in[1]), in[0], dy}, attrs));
   if (!c.wants(in[0])) return;
   const Shape x = c.graph().type(in[0]).shape;
   attrs.set("height", x[1]);

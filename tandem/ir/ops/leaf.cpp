@@ -35,7 +35,10 @@ std::vector<OpInfo> leaf_ops() {
             optional(text("logical")),        // of a part: the whole's shape,
             optional(text("boxes")),          //   and which parts of it are here
             optional(integer("tensor_sum")),  // its gradients are summed over the tensor axis
-            optional(text("tied"))}),         // at which end of the pipeline, of a weight that both ends hold
+            optional(text("tied")),           // at which end of the pipeline, of a weight that both ends hold
+            optional(integer("frozen")),      // it is not trained
+            optional(real("lr")),             // factors of the learning rate
+            optional(real("decay"))}),        //   and of the weight decay
       leaf(Op::State, "state",
            "a persistent buffer; with {transient: 1} it is needed only from the op of `pass` that overwrites "
            "it to the end of the step",

@@ -52,9 +52,10 @@ void matmul_grad(Context& c, int32_t id) {
   TANDEM_CHECK(!trans_a, "matmul: no model differentiates a transposed left operand");
   const Value dy = c.dy(id), a = in[0], b = in[1];
   const auto flags = [](int64_t ta, int64_t tb) { return Attrs{{"trans_a", ta}, {"trans_b", tb}}; };
-  if (in.size() > 2) c.set_accumulator(in[2], c.emit(Op::BiasGrad, {c.accumulator(in[2]), dy}));
+  if (in.size() > 2 && !c.is_frozen(in[2]))
+    c.set_accumulator(in[2], c.emit(Op::BiasGrad, {c.accumulator(in[2]), dy}));
   const Value left = trans_b ? dy : a, right = trans_b ? a : dy;  // db = dy^T a, or a^T dy
-  if (c.is_param(b)) {
+  if (c.is_param(b) && !c.is_frozen(b)) {
     c.set_accumulator(b, c.emit(Op::MatmulAcc, {c.accumulator(b), left, right}, flags(1, 0)));
   } else if (c.wants(b)) {
     c.add(b, c.emit(Op::Matmul, {left, right}, flags(1, 0)));

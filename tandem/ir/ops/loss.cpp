@@ -57,6 +57,10 @@ int64_t linear_flops(const Node&, std::span<const TensorType> in) {
   return kProducts * 2 * in[0].shape.rows() * in[1].shape.elems();
 }
 
+int64_t linear_grad_flops(const Node& node, std::span<const TensorType> in) {
+  return in.size() > 4 ? linear_flops<3>(node, in) : linear_flops<2>(node, in);
+}
+
 OpInfo loss_op(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
                StatedList<OutputInfo> outputs, StatedList<AttrInfo> attrs, InferRule infer, CostRules cost,
                Split split) {
@@ -91,14 +95,16 @@ std::vector<OpInfo> loss_ops() {
           [](const Operands&) { return Types{stats_type()}; }, multiplies(linear_flops<1>), Split::Never),
       loss_op(
           Op::LinearCrossEntropyGrad, "linear_cross_entropy_grad",
-          "dx, stats; acc_dw += gradient of w; `chunk` rows at a time",
-          {"x", "w", "targets", "scale", "acc_dw"}, {"dx", "stats", in_place("acc_dw")},
+          "dx, stats; acc_dw, unless w is frozen, += gradient of w; `chunk` rows at a time",
+          {"x", "w", "targets", "scale", optional("acc_dw")}, {"dx", "stats", in_place("acc_dw")},
           {integer("chunk"), optional(real("scale")), optional(real("softcap")), optional(integer("fresh")),
            optional(real("smoothing")), optional(real("z"))},
           [](const Operands& in) {
-            return Types{in[0], stats_type(), in[4]};
+            Types types{in[0], stats_type()};
+            if (in.size() > 4) types.push_back(in[4]);
+            return types;
           },
-          multiplies(linear_flops<3>), Split::Never),
+          multiplies(linear_grad_flops), Split::Never),
       loss_op(Op::VocabParts, "vocab_parts", "parts f32[N,4] of logits[N,V] that begin with id `first`",
               {"logits", "targets"}, {"parts"}, {integer("first"), optional(integer("valid"))},
               vocab_parts_types, kMovesItsBytes, Split::Never),

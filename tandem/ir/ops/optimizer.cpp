@@ -32,6 +32,12 @@ Types next_loss_scale_types(const Operands& in) {
   return {in[0]};
 }
 
+Types ema_types(const Operands& in) {
+  for (size_t i = 3; i < in.size(); ++i)
+    in.require(in.shape(i) == in.shape(2), "an average {} of {}", in.show(2), in.show(i));
+  return {in[2]};
+}
+
 OpInfo update_op(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
                  StatedList<OutputInfo> outputs, StatedList<AttrInfo> attrs, InferRule infer) {
   return unsplit(op, name, meaning, std::move(inputs), std::move(outputs), std::move(attrs), infer,
@@ -57,6 +63,8 @@ OpInfo optimizer(OptimizerKind kind) {
                    {integer("masters"), text("decay"),  // whether each w decays: "1,0,.."
                     optional(integer("keep")),
                     optional(integer("scaled")),  // states are in 8 bits, with scales beside them
+                    optional(text("rates")),      // factors of lr and decay, where not all are 1: "1,1;0.1,0"
+                    optional(text("rate")),       //   and which of these are each w's: "0,1,.."
                     optional(text("keys"))},      // where states are not f32: of each w, "slot,element;.."
                    updated_types);
 }
@@ -83,6 +91,12 @@ std::vector<OpInfo> optimizer_ops() {
                 "halved where norm[1] is 0, doubled after `window` good steps, but never below 1 nor doubled "
                 "beyond 2^24",
                 {"scaler", "norm"}, {in_place("scaler")}, {integer("window")}, next_loss_scale_types),
+      update_op(
+          Op::Ema, "ema",
+          "ema = decay ema + (1 - decay) w, w the master where there is one; at the first update w itself; "
+          "as it was where norm[1] is 0",
+          {"hyper", "norm", "ema", "w", when("masters", "master")}, {in_place("ema")},
+          {real("decay"), integer("masters")}, ema_types),
   };
   for (size_t kind = 0; kind < kNumOptimizers; ++kind)
     ops.push_back(optimizer(static_cast<OptimizerKind>(kind)));

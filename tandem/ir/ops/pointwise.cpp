@@ -27,6 +27,17 @@ void grad_from_output(Context& c, int32_t id) {
   c.add(c.input(id), c.emit(kGradient, {c.dy(id), {id, 0}}, c.node(id).attrs));
 }
 
+Types dropout_types(const Operands& in) {
+  in.require(in[1] == TensorType{DType::I32, Shape({2})},
+             "expected the first sample's number i32[2], found {}{}", dtype_name(in[1].dtype), in.show(1));
+  return {in[0]};
+}
+
+// The same elements are dropped, and the others scaled alike.
+void dropout_grad(Context& c, int32_t id) {
+  c.add(c.input(id), c.emit(Op::Dropout, {c.dy(id), c.input(id, 1)}, c.node(id).attrs));
+}
+
 // One or two operands of one type, and a result of that type that may take over the first one's bytes.
 OpInfo elementwise(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
                    StatedList<AttrInfo> attrs, Remake remake, Split split, GradientRule gradient) {
@@ -108,6 +119,21 @@ std::vector<OpInfo> pointwise_ops() {
       forward(Op::Softcap, "softcap", "y = cap tanh(x / cap)", {"x"}, {real("cap")}, Remake::Cheap,
               grad_from_input<Op::SoftcapGrad>),
       backward(Op::SoftcapGrad, "softcap_grad", "dx = dy (1 - tanh(x / cap)^2)", {"dy", "x"}, {real("cap")}),
+      {.op = Op::Dropout,
+       .name = "dropout",
+       .meaning = "y = x / (1 - rate), or 0 for about `rate` of the elements (runtime/dropout_mask.h): by "
+                  "seed, site, "
+                  "sample, of `rows` rows each, and element; the first row here is number `first`",
+       .kind = OpKind::Kernel,
+       .inputs = {"x", "sample"},
+       .outputs = {OutputInfo("y").over("x")},
+       .attrs = {real("rate"), integer("site"), integer("rows"), optional(integer("first")),
+                 optional(integer("seed"))},
+       .infer = dropout_types,
+       .cost = kMovesItsBytes,
+       .remake = Remake::WithBlock,
+       .split = Split::Sampled,
+       .gradient = dropout_grad},
       gated<Op::SwigluGrad>(Op::Swiglu, "swiglu", "y[N,F] = silu(gate) * up of gate_up[N,2F], gate first"),
       gated_grad(Op::SwigluGrad, "swiglu_grad", "dgate_up; with {again: 1} also y of swiglu, bit for bit"),
       gated<Op::GegluGrad>(Op::Geglu, "geglu",

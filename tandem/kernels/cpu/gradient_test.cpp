@@ -186,6 +186,8 @@ std::vector<Case> cases() {
   group_norm.norm = ImageNorm::Group;
   ModelConfig batch_norm = group_norm;
   batch_norm.norm = ImageNorm::Batch;
+  ModelConfig dropout = tiny(Family::Gpt2);
+  dropout.dropout = 0.3;
   std::vector<Case> cases = {{"gpt2", build_model(tiny(Family::Gpt2), 2)},
                              {"llama", build_model(tiny(Family::Llama), 2)},
                              {"resnet_batch", build_model(batch_norm, 3)},
@@ -195,6 +197,7 @@ std::vector<Case> cases() {
                              {"segments", segments_tokens()},
                              {"gpt2_documents", separate_documents(build_model(tiny(Family::Gpt2), 2))},
                              {"llama_documents", separate_documents(build_model(tiny(Family::Llama), 2))},
+                             {"dropout", build_model(dropout, 2)},
                              {"other_images", other_ops_images()}};
   for (FamilyModel family : family_models()) {
     family.model.context = 9;

@@ -75,8 +75,9 @@ bool supports(const CallSignature& call) {
 }
 bool supports_grad(const CallSignature& call) {
   return is_storage(call.in[0].dtype) && call.in[1].dtype == call.in[0].dtype &&
-         call.in[2].dtype == DType::I32 && call.in[3].dtype == DType::F32 && call.in[4].dtype == DType::F32 &&
-         call.out[0].dtype == call.in[0].dtype && call.out[1].dtype == DType::F64;
+         call.in[2].dtype == DType::I32 && call.in[3].dtype == DType::F32 &&
+         (call.in.size() < 5 || call.in[4].dtype == DType::F32) && call.out[0].dtype == call.in[0].dtype &&
+         call.out[1].dtype == DType::F64;
 }
 
 TensorArg tensor_of(const LogitRows& rows) {
@@ -138,7 +139,8 @@ void run(const KernelArgs& args, Stream& stream) {
 
 void run_grad(const KernelArgs& args, Stream& stream) {
   const Projection p = projection(args.in[0].type, args.in[1].type, args.attrs);
-  const TensorArg &w = args.in[1], &dx = args.out[0], &acc_dw = args.out[2];
+  const TensorArg &w = args.in[1], &dx = args.out[0];
+  const TensorArg* acc_dw = args.out.size() > 2 ? &args.out[2] : nullptr;  // none where w is frozen
   const float scale = args.in[3].as<float>()[0];
   const LossTerms terms = read_loss_terms(args.attrs);
   auto* partials = reinterpret_cast<LossSums*>(args.workspace.data());
@@ -156,12 +158,13 @@ void run_grad(const KernelArgs& args, Stream& stream) {
               .c_dtype = p.dtype,
               .ldc = p.dim},
              gemm_scratch, stream.pool());
+        if (acc_dw == nullptr) return sums;
         gemm({.m = p.vocab,
               .n = p.dim,
               .k = logits.rows,
               .a = {logits.logits, p.dtype, 1, p.vocab},
               .b = x,
-              .c = acc_dw.data,
+              .c = acc_dw->data,
               .ldc = p.dim,
               .accumulate = true},
              gemm_scratch, stream.pool());

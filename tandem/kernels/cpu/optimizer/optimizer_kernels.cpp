@@ -67,6 +67,7 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, bool skip,
                       .master = group.master == nullptr ? nullptr : address(*group.master, begin),
                       .decayed = group.decayed,
                       .keep_gradient = keep_gradients,
+                      .rate = group.rate,
                       .elems = elems};
     if (is_packed(group) && !skip) {
       const auto step = static_cast<int64_t>(args.in[0].as<float>()[kHyperStep]);
@@ -85,6 +86,7 @@ void add_optimizer_kernels(KernelRegistry& registry) {
   add_global_norm_kernels(registry);
   add_update_kernels(registry);
   add_matrix_update_kernels(registry);
+  add_ema_kernels(registry);
 }
 
 }  // namespace tandem::cpu

@@ -12,6 +12,7 @@ namespace tandem::cpu {
 void add_global_norm_kernels(KernelRegistry& registry);    // SquareSums, GlobalNorm
 void add_update_kernels(KernelRegistry& registry);         // one for each optimizer
 void add_matrix_update_kernels(KernelRegistry& registry);  // what an update does with whole matrices
+void add_ema_kernels(KernelRegistry& registry);
 
 double sum_of_squares(DType dtype, const void* src, int64_t elems);
 
@@ -25,6 +26,7 @@ struct UpdateChunk {
   float* states[kMaxStates];
   void* master;  // of type master_dtype(w_dtype)
   bool decayed, keep_gradient;
+  size_t rate;  // of the call's steps, which is its own
   int64_t elems;
 };
 

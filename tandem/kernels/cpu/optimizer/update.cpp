@@ -35,12 +35,21 @@ TANDEM_OPTIMIZERS(TANDEM_EXPORT)
 namespace cpu {
 namespace {
 
-#define TANDEM_RUN(type, name)                                                               \
-  void run_##name(const KernelArgs& args, Stream& stream) {                                  \
-    const auto step = optimizer_step<type>(args.in[0].as<float>(), args.in[1].as<double>()); \
-    const auto update = HWY_DYNAMIC_DISPATCH(update_##name);                                 \
-    update_all(Op::type, args, stream.pool(), step.skip,                                     \
-               [&](const UpdateChunk& chunk) { update(chunk, step); });                      \
+// One for each of the factors that parameters have.
+template <typename Rule>
+std::vector<OptimizerStep<Rule>> steps_of(const KernelArgs& args) {
+  std::vector<OptimizerStep<Rule>> steps;
+  for (const GroupFactors& factors : read_rates(args.attrs))
+    steps.push_back(optimizer_step<Rule>(args.in[0].as<float>(), args.in[1].as<double>(), factors));
+  return steps;
+}
+
+#define TANDEM_RUN(type, name)                                                       \
+  void run_##name(const KernelArgs& args, Stream& stream) {                          \
+    const std::vector<OptimizerStep<type>> steps = steps_of<type>(args);             \
+    const auto update = HWY_DYNAMIC_DISPATCH(update_##name);                         \
+    update_all(Op::type, args, stream.pool(), steps[0].skip,                         \
+               [&](const UpdateChunk& chunk) { update(chunk, steps[chunk.rate]); }); \
   }
 TANDEM_OPTIMIZERS(TANDEM_RUN)
 #undef TANDEM_RUN

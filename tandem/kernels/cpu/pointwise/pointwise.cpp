@@ -2,6 +2,7 @@
 // either input's bytes.
 #include "tandem/kernels/cpu/pointwise/pointwise.h"
 
+#include "tandem/kernels/cpu/pointwise/dropout.h"
 #include "tandem/kernels/cpu/pointwise/gated.h"
 #include "tandem/kernels/cpu/pointwise/pointwise_shape.h"
 #include "tandem/kernels/cpu/register.h"
@@ -178,6 +179,7 @@ void cap_values_grad(const TensorArg& dy, const TensorArg& x, double cap, const 
 }
 
 void add_pointwise_kernels(KernelRegistry& registry) {
+  add_dropout_kernels(registry);
   registry.add({"cpu.add", Op::Add, supports_binary, nullptr, add});
   registry.add({"cpu.scale", Op::Scale, supports_unary, nullptr, scale});
   registry.add({"cpu.gelu", Op::Gelu, supports_unary, nullptr, gelu});

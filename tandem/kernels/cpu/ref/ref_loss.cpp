@@ -127,12 +127,13 @@ void run_linear_cross_entropy(const KernelArgs& args, Stream&) {
 }
 
 void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
-  begin_accumulators(args, {2});
+  const bool frozen = args.out.size() < 3;
+  if (!frozen) begin_accumulators(args, {2});
   const TensorArg &x = args.in[0], &w = args.in[1], &targets = args.in[2], &scale = args.in[3];
-  const TensorArg &dx = args.out[0], &stats = args.out[1], &acc_dw = args.out[2];
+  const TensorArg &dx = args.out[0], &stats = args.out[1];
   const int64_t dim = x.type.shape.last();
   std::vector<double> logits(static_cast<size_t>(w.type.shape.rows()));
-  std::vector<double> dw(static_cast<size_t>(acc_dw.elems()));
+  std::vector<double> dw(static_cast<size_t>(w.elems()));
   LossSums sums;
   LogitSteps steps(args);
   for (int64_t n = 0; n < x.type.shape.rows(); ++n) {
@@ -148,7 +149,7 @@ void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
       set(dx, n * dim + i, sum);
     }
   }
-  for (int64_t i = 0; i < acc_dw.elems(); ++i) accumulate(acc_dw, i, dw[static_cast<size_t>(i)]);
+  for (int64_t i = 0; !frozen && i < w.elems(); ++i) accumulate(args.out[2], i, dw[static_cast<size_t>(i)]);
   sums.store(stats);
 }
 

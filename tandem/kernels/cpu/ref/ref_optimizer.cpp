@@ -114,7 +114,8 @@ void run_update(const KernelArgs& args, Stream&) {
   const TensorArg& hyper = args.in[0];
   std::vector<double> own;
   for (int64_t i = kHyperOwn; i < hyper.elems(); ++i) own.push_back(get(hyper, i));
-  ExactStep step{get(hyper, kHyperLr), 0, get(hyper, kHyperStep), own.data()};
+  ExactStep step{0, 0, get(hyper, kHyperStep), own.data()};
+  const std::vector<GroupFactors> rates = read_rates(args.attrs);
   const bool takes_gradients = Rule::kEntry.granularity == Granularity::Element;
   const double factor = takes_gradients ? gradient_factor(args) : 1;
   const bool skip = get(args.in[1], 1) == 0;  // the gradients are not finite
@@ -122,7 +123,9 @@ void run_update(const KernelArgs& args, Stream&) {
   for (const ParamGroup& given : read_param_groups(kOp, args)) {
     WideStates wide(given, Rule::kEntry);
     const ParamGroup& group = wide.group();
-    step.decay = group.decayed ? get(hyper, kHyperDecay) : 0;
+    const GroupFactors& factors = rates.at(group.rate);
+    step.lr = get(hyper, kHyperLr) * factors.lr;
+    step.decay = group.decayed ? get(hyper, kHyperDecay) * factors.decay : 0;
     for (int64_t i = 0; i < group.w->elems(); ++i) {
       const double g = get(*group.g, i) * factor;
       if (!skip)
@@ -131,6 +134,22 @@ void run_update(const KernelArgs& args, Stream&) {
       if (!keep_gradients) set(*group.g, i, 0);
     }
     if (!skip) wide.pack(static_cast<int64_t>(step.count));
+  }
+}
+
+void run_ema(const KernelArgs& args, Stream&) {
+  if (get(args.in[1], 1) == 0) return;  // the step was skipped
+  const double decay = args.attrs.real("decay");
+  const bool first = get(args.in[0], kHyperStep) <= 1;
+  const ParamGroup group{.w = &args.in[3],
+                         .g = nullptr,
+                         .states = {},
+                         .master = args.in.size() > 4 ? &args.in[4] : nullptr,
+                         .decayed = false,
+                         .scales = {}};
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) {
+    const double w = get_weight(group, i);
+    set(args.out[0], i, first ? w : decay * get(args.in[2], i) + (1 - decay) * w);
   }
 }
 
@@ -188,6 +207,7 @@ void add_optimizer(KernelRegistry& registry) {
 #define TANDEM_ADD(type, name) add(registry, Op::type, run_update<Op::type, type>);
   TANDEM_OPTIMIZERS(TANDEM_ADD)
 #undef TANDEM_ADD
+  add(registry, Op::Ema, run_ema);
   add(registry, Op::MuonDirection, run_muon_direction);
   add(registry, Op::NormalizeMatrix, run_normalize_matrix);
   add(registry, Op::PlaceMatrix, run_place_matrix);

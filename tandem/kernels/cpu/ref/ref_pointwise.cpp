@@ -1,5 +1,6 @@
 // Reference pointwise ops. An output may share its first input's bytes: each element is read, then written.
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
+#include "tandem/runtime/dropout_mask.h"
 
 namespace tandem::cpu::ref {
 namespace {
@@ -49,6 +50,19 @@ void run_softcap_grad(const KernelArgs& args, Stream&) {
   map2(args, [cap](double dy, double x) { return dy * (1 - std::pow(std::tanh(x / cap), 2)); });
 }
 
+void run_dropout(const KernelArgs& args, Stream&) {
+  const DropoutMask mask = dropout_mask(args);
+  const uint64_t first = first_sample(args.in[1].as<const int32_t>());
+  const double scale = 1 / (1 - args.attrs.real("rate"));
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) {
+    const DropoutRow row = dropout_row(mask, i / mask.width);
+    const int64_t element = row.begin + i % mask.width;
+    const DropoutKey key = dropout_key(mask, first + static_cast<uint64_t>(row.sample));
+    const bool dropped = dropout_block(key, element / 4).word[element % 4] < mask.threshold;
+    set(args.out[0], i, dropped ? 0 : get(args.in[0], i) * scale);
+  }
+}
+
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 struct Silu {
@@ -95,6 +109,7 @@ void add_pointwise(KernelRegistry& registry) {
   add(registry, Op::Relu, run_relu);
   add(registry, Op::ReluGrad, run_relu_grad);
   add(registry, Op::Softcap, run_softcap);
+  add(registry, Op::Dropout, run_dropout);
   add(registry, Op::SoftcapGrad, run_softcap_grad);
   add(registry, Op::Swiglu, run_gated<Silu>);
   add(registry, Op::SwigluGrad, run_gated_grad<Silu>);

@@ -138,6 +138,7 @@ class Chunks {
                          has_grad() ? args_.in[3].as<const float>() : nullptr, losses() + begin, queue_);
       if (!has_grad()) continue;
       product(input_grad_of(p_, rows), {.a = logits(), .b = w, .d = row(args_.out[0], begin)});
+      if (args_.out.size() < 3) continue;  // the weight is frozen
       const bool accumulate = begin > 0 || !p_.fresh;
       for_classes([&](int64_t first, int64_t classes) {
         product(weight_grad_of(p_, classes, rows, accumulate),
@@ -174,8 +175,8 @@ bool supports(const CallSignature& call) {
 bool supports_grad(const CallSignature& call) {
   const Projection p = projection(call.in[0], call.in[1], *call.attrs);
   return call.in[1].dtype == p.dtype && call.in[2].dtype == DType::I32 && call.in[3].dtype == DType::F32 &&
-         call.in[4].dtype == DType::F32 && call.out[0].dtype == p.dtype && call.out[1].dtype == DType::F64 &&
-         gemm_supported(logits_of(p, p.largest_chunk())) &&
+         (call.in.size() < 5 || call.in[4].dtype == DType::F32) && call.out[0].dtype == p.dtype &&
+         call.out[1].dtype == DType::F64 && gemm_supported(logits_of(p, p.largest_chunk())) &&
          gemm_supported(input_grad_of(p, p.largest_chunk())) &&
          gemm_supported(weight_grad_of(p, p.vocab, p.largest_chunk(), true));
 }

@@ -19,8 +19,9 @@ namespace tandem::cuda {
 namespace {
 
 template <typename Rule>
-__global__ void optimizer_step_kernel(const float* hyper, const double* norm, OptimizerStep<Rule>* step) {
-  *step = optimizer_step<Rule>(hyper, norm);
+__global__ void optimizer_step_kernel(const float* hyper, const double* norm, GroupFactors factors,
+                                      OptimizerStep<Rule>* step) {
+  *step = optimizer_step<Rule>(hyper, norm, factors);
 }
 
 constexpr size_t kMaxStates = 2;
@@ -35,6 +36,7 @@ struct UpdateItem {
   float* states[kMaxStates];
   void* master;
   int64_t elems;
+  int32_t rate;  // among the call's steps
   bool decayed;
   bool aligned;  // all of them for groups of kUpdateGroup
 };
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(kChunkThreads, 5)
                   bool keep_gradients) {
   const Chunk chunk = chunk_of_block(list);
   const UpdateItem& item = list.items[chunk.tensor];
-  OptimizerStep<Rule> step = *scalars;
+  OptimizerStep<Rule> step = scalars[item.rate];
   const int num_groups = item.aligned ? chunk.elems / kUpdateGroup : 0, done = num_groups * kUpdateGroup;
   if (step.skip) {
     if (keep_gradients) return;
@@ -246,7 +248,7 @@ __global__ void __launch_bounds__(kChunkThreads)
                          const float* hyper, bool keep_gradients) {
   const Chunk chunk = chunk_of_block(list);
   const PackedItem& packed = list.items[chunk.tensor];
-  OptimizerStep<Rule> step = *scalars;
+  OptimizerStep<Rule> step = scalars[packed.item.rate];
   if (step.skip) {
     if (!keep_gradients) zero_groups<1>(static_cast<G*>(packed.item.g) + chunk.begin, chunk.elems);
     return;
@@ -261,8 +263,8 @@ __global__ void __launch_bounds__(kChunkThreads)
 static_assert(kChunkElems % kStateBlock == 0);
 
 template <typename Rule>
-size_t workspace(const CallSignature&, int) {
-  return sizeof(OptimizerStep<Rule>);
+size_t workspace(const CallSignature& call, int) {
+  return read_rates(*call.attrs).size() * sizeof(OptimizerStep<Rule>);
 }
 
 bool is_aligned_for_groups(const TensorArg& tensor) {
@@ -275,6 +277,7 @@ UpdateItem update_item(const ParamGroup& group) {
                   .states = {},
                   .master = group.master != nullptr ? group.master->data : nullptr,
                   .elems = group.w->elems(),
+                  .rate = static_cast<int32_t>(group.rate),
                   .decayed = group.decayed,
                   .aligned = is_aligned_for_groups(*group.w) && is_aligned_for_groups(*group.g)};
   if (group.master != nullptr) item.aligned &= is_aligned_for_groups(*group.master);
@@ -353,9 +356,12 @@ void update_all(Op op, DType w, DType g, const KernelArgs& args, cudaStream_t qu
 template <Op kOp, typename Rule>
 void run_update(const KernelArgs& args, Stream& stream) {
   const cudaStream_t queue = queue_of(stream);
-  optimizer_step_kernel<<<1, 1, 0, queue>>>(args.in[0].as<const float>(), args.in[1].as<const double>(),
-                                            reinterpret_cast<OptimizerStep<Rule>*>(args.workspace.data()));
-  check_launch("optimizer_step");
+  auto* step = reinterpret_cast<OptimizerStep<Rule>*>(args.workspace.data());
+  for (const GroupFactors& factors : read_rates(args.attrs)) {
+    optimizer_step_kernel<<<1, 1, 0, queue>>>(args.in[0].as<const float>(), args.in[1].as<const double>(),
+                                              factors, step++);
+    check_launch("optimizer_step");
+  }
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for_storage(dtype, [&]<typename W>(W*) {
       update_all<Rule, W, float>(kOp, dtype, DType::F32, args, queue);
@@ -378,6 +384,7 @@ void add_optimizer_kernels(KernelRegistry& registry) {
   add_update_kernels(registry);
   add_loss_scaler_kernels(registry);
   add_matrix_update_kernels(registry);
+  add_ema_kernels(registry);
 }
 
 }  // namespace tandem::cuda

@@ -9,5 +9,6 @@ void add_square_sums_kernels(KernelRegistry& registry);    // SquareSums, Global
 void add_update_kernels(KernelRegistry& registry);         // one for each optimizer
 void add_loss_scaler_kernels(KernelRegistry& registry);    // ScaleLoss, UnscaleHyper, NextLossScale
 void add_matrix_update_kernels(KernelRegistry& registry);  // what an update does with whole matrices
+void add_ema_kernels(KernelRegistry& registry);
 
 }  // namespace tandem::cuda

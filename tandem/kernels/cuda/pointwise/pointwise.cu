@@ -260,6 +260,7 @@ void add_pointwise_kernels(KernelRegistry& registry) {
   registry.add({"cuda.softcap", Op::Softcap, supports_unary, nullptr, run_softcap});
   registry.add({"cuda.softcap_grad", Op::SoftcapGrad, supports_binary, nullptr, run_softcap_grad});
   registry.add({"cuda.cast", Op::Cast, supports_cast, nullptr, run_cast});
+  add_dropout_kernels(registry);
   add_gated_kernels(registry);
   add_shape_kernels(registry);
 }

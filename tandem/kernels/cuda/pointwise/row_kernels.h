@@ -14,6 +14,7 @@ namespace tandem::cuda {
 
 // The parts of add_pointwise_kernels that live in files of their own.
 void add_gated_kernels(KernelRegistry& registry);
+void add_dropout_kernels(KernelRegistry& registry);
 void add_shape_kernels(KernelRegistry& registry);  // concat, slice, zeros, copy
 
 inline constexpr int kRowThreads = 256;

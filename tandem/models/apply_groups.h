@@ -1,0 +1,16 @@
+// What train.groups says of a model's parameters, written onto them.
+#pragma once
+
+#include <vector>
+
+#include "tandem/config/train_group.h"
+#include "tandem/ir/graph.h"
+
+namespace tandem {
+
+// Gives each parameter of a forward graph the attributes of the first group whose pattern its name matches.
+// Throws ConfigError for a pattern that matches no parameter, or only those of earlier groups, and where
+// nothing is left to train.
+void apply_groups(const std::vector<TrainGroup>& groups, Graph& forward);
+
+}  // namespace tandem
