@@ -46,6 +46,7 @@ class GroupCommunicator : public Communicator, protected Membership::Waiter {
   void barrier(std::string_view label) final;
   void abort(const std::string& reason) final;
   CommCounters counters() const final;
+  double waited_s() const { return 1e-9 * static_cast<double>(waited_ns_); }  // for peers, by any thread
 
  protected:
   enum class Operation : uint8_t {
@@ -81,13 +82,28 @@ class GroupCommunicator : public Communicator, protected Membership::Waiter {
   [[noreturn]] void fail_timeout(const Call& call, const std::string& who);
   void throw_if_ended(const Call& call) const;
 
+  // While one lives, this rank waits.
+  class Wait {
+   public:
+    explicit Wait(GroupCommunicator& group) : group_(group) {}
+    ~Wait() {
+      group_.waited_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun_).count();
+    }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    GroupCommunicator& group_;
+    const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  };
+
   const Group group_;
   const std::shared_ptr<Membership> membership_;  // shared by the communicators of this process's ranks
 
  private:
   void begin(const Call& call, int64_t bytes_sent);
 
-  std::atomic<int64_t> bytes_sent_{0}, calls_{0};
+  std::atomic<int64_t> bytes_sent_{0}, calls_{0}, waited_ns_{0};
   std::vector<std::byte> scratch_;  // small all_reduces
 };
 

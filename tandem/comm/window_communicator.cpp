@@ -132,6 +132,7 @@ void WindowCommunicator::wake_sleepers() {
 // What has been brought counts even when whoever brought it is gone, so the counter is looked at last.
 void WindowCommunicator::await(const Call& call, SharedCounter& counter, uint32_t target, int peer) {
   if (counter.spin(target, spin_us_)) return;
+  const Wait wait(*this);
   const auto deadline = std::chrono::steady_clock::now() + group_.timeout;
   for (;;) {
     const bool ended = membership_->ended();

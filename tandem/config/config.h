@@ -37,6 +37,8 @@ enum class Precision { Fp32, Bf16, Fp16, Fp8 };
 enum class RecomputeKind { None, Full, Every, Selective, AllButAttention, Auto };
 enum class OffloadKind { Params, Optimizer };
 enum class PathStyle { Auto, No, Yes };
+enum class WandbMode { None, Offline, Online };
+enum class CometMode { None, Offline };
 
 struct Recompute {
   RecomputeKind kind = RecomputeKind::None;
@@ -217,8 +219,12 @@ struct LogConfig {
   bool csv = true;
   bool jsonl = true;
   bool tensorboard = false;
-  bool wandb = false;
-  std::string prometheus;  // address to listen on; empty = off
+  WandbMode wandb = WandbMode::None;
+  CometMode comet = CometMode::None;
+  std::string prometheus;       // address to listen on; empty = off
+  std::string prometheus_file;  // the same figures for the node exporter; empty = off
+  std::string webhook;          // URL that is told of what happens; empty = off
+  int64_t histograms = 0;       // steps between histograms of gradients and weights; 0 = never
   bool operator==(const LogConfig&) const = default;
 };
 

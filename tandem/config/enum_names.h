@@ -36,6 +36,8 @@ inline constexpr std::string_view kRecomputeNames[] = {
     "none", "full", "every", "selective", "all_but_attention", "auto"};
 inline constexpr std::string_view kSpotWatchNames[] = {"none", "auto", "aws", "gcp", "azure"};
 inline constexpr std::string_view kOffloadNames[] = {"params", "optimizer"};
+inline constexpr std::string_view kWandbNames[] = {"none", "offline", "online"};
+inline constexpr std::string_view kCometNames[] = {"none", "offline"};
 
 using Names = std::span<const std::string_view>;
 constexpr Names names_of(DeviceKind) { return kDeviceNames; }
@@ -63,18 +65,22 @@ constexpr Names names_of(Precision) { return kPrecisionNames; }
 constexpr Names names_of(RecomputeKind) { return kRecomputeNames; }
 constexpr Names names_of(SpotWatch) { return kSpotWatchNames; }
 constexpr Names names_of(OffloadKind) { return kOffloadNames; }
+constexpr Names names_of(WandbMode) { return kWandbNames; }
+constexpr Names names_of(CometMode) { return kCometNames; }
 
 // Other names that are taken for one of these.
 struct Alias {
   std::string_view name, ours;
 };
 inline constexpr Alias kStrategyAliases[] = {{"zero3", "fsdp"}};
+inline constexpr Alias kWandbAliases[] = {{"false", "none"}};  // as runs of 0.1 have it
 using Aliases = std::span<const Alias>;
 template <typename E>
 constexpr Aliases aliases_of(E) {
   return {};
 }
 constexpr Aliases aliases_of(Strategy) { return kStrategyAliases; }
+constexpr Aliases aliases_of(WandbMode) { return kWandbAliases; }
 
 template <typename E>
 concept NamedEnum = requires(E value) {

@@ -335,8 +335,17 @@ std::vector<Key> make_other_keys() {
       KEY(log.csv, any(), "write metrics.csv"),
       KEY(log.jsonl, any(), "write metrics.jsonl"),
       KEY(log.tensorboard, any(), "write TensorBoard's event files, in the run directory's tensorboard/"),
-      KEY(log.wandb, any(), "not yet: write a Weights & Biases offline run"),
+      KEY(log.wandb, any(),
+          "offline: write a run for `wandb sync` into the run directory's wandb/ (online: not yet)"),
+      KEY(log.comet, any(), "offline: write an archive for `comet upload` into the run directory's comet/"),
       KEY(log.prometheus, any(), "HOST:PORT where rank 0 serves /metrics for Prometheus; empty = off"),
+      KEY(log.prometheus_file, any(),
+          "a file NAME.prom with the same figures, for the node exporter's textfile collector; empty = off"),
+      KEY(log.webhook, any(),
+          "http(s) URL that is sent a JSON object at the start, the end, failures, divergence, loss spikes "
+          "and stragglers; empty = off"),
+      KEY(log.histograms, at_least(0),
+          "with tensorboard: steps between histograms of weights and gradients; 0 = never"),
   };
 }
 

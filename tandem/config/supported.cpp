@@ -12,16 +12,14 @@ struct Refusal {
   std::string_view reason;  // what this version lacks, and what works
 };
 
-constexpr std::string_view kSinks =
-    "this version cannot write there; use log.jsonl, log.csv, log.tensorboard or log.prometheus";
-
 constexpr Refusal kRefusals[] = {
     {"device", [](const Config& c) { return c.device == DeviceKind::Cuda && !c.model.has(kRunsOnGpu); },
      "this version trains the family on the CPU only; use cpu or auto"},
     {"precision",
      [](const Config& c) { return c.precision == Precision::Fp8 && c.device == DeviceKind::Cpu; },
      "fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU"},
-    {"log.wandb", [](const Config& c) { return c.log.wandb; }, kSinks},
+    {"log.wandb", [](const Config& c) { return c.log.wandb == WandbMode::Online; },
+     "this version does not talk to W&B's servers itself; use offline, and `wandb sync` on the run's wandb/"},
 };
 
 }  // namespace

@@ -9,13 +9,14 @@ namespace tandem {
 namespace {
 
 TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
-  const std::string sinks =
-      "this version cannot write there; use log.jsonl, log.csv, log.tensorboard or log.prometheus";
   EXPECT_EQ(rejection("device: cuda\nmodel: {family: resnet}"),
             "run.yaml:1: device: this version trains the family on the CPU only; use cpu or auto");
   EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),
             "run.yaml:1: precision: fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU");
-  EXPECT_EQ(rejection("log: {wandb: true}"), "run.yaml:1: log.wandb: " + sinks);
+  EXPECT_EQ(
+      rejection("log: {wandb: online}"),
+      "run.yaml:1: log.wandb: this version does not talk to W&B's servers itself; use offline, and `wandb "
+      "sync` on the run's wandb/");
 }
 
 // What `explain` and docs/config.md say of a key.
@@ -24,7 +25,8 @@ TEST(CheckSupported, KeysThatAreRefusedSayNotYet) {
     const bool not_yet = key.doc.find("not yet") != std::string_view::npos;
     const std::string path(key.path);
     std::string message;
-    for (const std::string value : {"true", "somewhere"}) message += rejection("", {{path + "=" + value}});
+    for (const std::string value : {"true", "somewhere", "online"})
+      message += rejection("", {{path + "=" + value}});
     EXPECT_EQ(not_yet, message.find("this version") != std::string::npos) << path << ": " << message;
   }
 }

@@ -141,6 +141,25 @@ void check_spot(const ResolvedConfig& resolved) {
                     place_of(resolved, "spot.endpoint"), in_quotes(endpoint));
 }
 
+void check_log(const ResolvedConfig& resolved) {
+  const LogConfig& log = resolved.config.log;
+  const auto begins = [&](std::string_view scheme) {
+    return log.webhook.starts_with(scheme) && log.webhook.size() > scheme.size();
+  };
+  if (!log.webhook.empty() && !begins("http://") && !begins("https://")) {
+    throw ConfigError("{}: expected http://HOST/... or https://HOST/..., found {}",
+                      place_of(resolved, "log.webhook"), in_quotes(log.webhook));
+  }
+  if (!log.prometheus_file.empty() && !log.prometheus_file.ends_with(".prom")) {
+    throw ConfigError("{}: the node exporter reads files whose name ends with .prom, found {}",
+                      place_of(resolved, "log.prometheus_file"), in_quotes(log.prometheus_file));
+  }
+  if (log.histograms > 0 && !log.tensorboard) {
+    throw ConfigError("{}: they are written for TensorBoard; set log.tensorboard to true, too",
+                      place_of(resolved, "log.histograms"));
+  }
+}
+
 }  // namespace
 
 void validate(const ResolvedConfig& resolved) {
@@ -157,6 +176,7 @@ void validate(const ResolvedConfig& resolved) {
   validate_parallel(resolved);
   validate_size(resolved);
   check_spot(resolved);
+  check_log(resolved);
 }
 
 }  // namespace tandem

@@ -72,7 +72,7 @@ constexpr Rule kRules[] = {
     lost("comms_logger", "tandem plan has the bytes each rank sends, tandem profile --trace their times"),
     lost("monitor_config", "metrics.jsonl and metrics.csv are written"),
     lost("tensorboard", "set log.tensorboard: true; the files are in the run's directory"),
-    lost("wandb", "metrics.jsonl and metrics.csv are written; W&B not yet"),
+    lost("wandb", "set log.wandb: offline; `wandb sync` takes the run's wandb/"),
     lost("csv_monitor", "metrics.csv is always written"),
     lost("prescale_gradients", "gradients are summed in fp32 and divided once"),
     lost("gradient_predivide_factor", "gradients are summed in fp32 and divided once", "1.0"),

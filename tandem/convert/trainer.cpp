@@ -311,8 +311,9 @@ void read_fsdp(const Source& source, Draft& draft) {
 void read_reports(const Source& source, Draft& draft) {
   const Value* reports = source.find("report_to");
   if (reports == nullptr || says_nothing(*reports) || *reports == Value::array({"none"})) return;
-  draft.lost("report_to", *reports,
-             "metrics.jsonl and metrics.csv are written; for TensorBoard set log.tensorboard; W&B not yet");
+  draft.lost(
+      "report_to", *reports,
+      "metrics.jsonl and metrics.csv are written; set log.tensorboard, log.wandb or log.comet for more");
 }
 
 }  // namespace

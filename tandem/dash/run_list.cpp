@@ -77,6 +77,8 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
 
 }  // namespace
 
+bool is_trained_here(const fs::path& path) { return locked_files().contains(lock_name(path)); }
+
 Json list_row(const std::string& id, const RunFolder& run, bool is_locked) {
   Json row = {{"id", id}};
   std::string last_event;

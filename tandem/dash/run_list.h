@@ -39,6 +39,9 @@ class RunList {
   std::chrono::steady_clock::time_point refreshed_{};
 };
 
+// Whether a process of this machine is training there.
+bool is_trained_here(const std::filesystem::path& path);
+
 // What a list shows of a run. `is_locked`: a process of this machine is training there.
 Json list_row(const std::string& id, const RunFolder& run, bool is_locked);
 

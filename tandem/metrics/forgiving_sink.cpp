@@ -39,6 +39,22 @@ void ForgivingSink::sync() {
   });
 }
 
+// They are large, and the next ones tell much the same: none waits.
+void ForgivingSink::write_histograms(int64_t step, const std::vector<Histogram>& histograms) {
+  if (failing_) return;
+  try_to([&] {
+    drain();
+    sink_->write_histograms(step, histograms);
+  });
+}
+
+void ForgivingSink::finish() {
+  try_to([this] {
+    drain();
+    sink_->finish();
+  });
+}
+
 void ForgivingSink::drain() {
   if (!resumed_) {
     if (const std::string problem = sink_->resume(resume_at_); !problem.empty() && tell_) tell_(problem);

@@ -26,6 +26,8 @@ class ForgivingSink final : public Sink {
   std::string resume(int64_t last) override;
   void write(const StepRecord& record) override;
   void sync() override;
+  void write_histograms(int64_t step, const std::vector<Histogram>& histograms) override;
+  void finish() override;
 
  private:
   void drain();  // throws what the sink throws

@@ -22,6 +22,14 @@ void MetricsLog::write(StepRecord record) {
   for (const auto& sink : sinks_) sink->write(record);
 }
 
+void MetricsLog::write_histograms(const std::vector<Histogram>& histograms) {
+  for (const auto& sink : sinks_) sink->write_histograms(last_step_, histograms);
+}
+
+void MetricsLog::finish() {
+  for (const auto& sink : sinks_) sink->finish();
+}
+
 void MetricsLog::sync() {
   for (const auto& sink : sinks_) sink->sync();
 }

@@ -22,6 +22,8 @@ class MetricsLog {
   // Returns when all rows are on disk. Called before a checkpoint is saved, so that a power cut cannot leave
   // a checkpoint of a step whose rows are lost.
   void sync();
+  void write_histograms(const std::vector<Histogram>& histograms);  // of the last row's step
+  void finish();                                                    // the run has reached its end
 
  private:
   std::vector<std::unique_ptr<Sink>> sinks_;

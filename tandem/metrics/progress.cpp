@@ -68,7 +68,7 @@ Progress::Progress(int64_t total_steps, Options options)
       terminal_(options.terminal.value_or(::isatty(::fileno(options.out)) == 1)) {}
 
 void Progress::end_line() {
-  if (on_line_) write("\n");
+  if (on_line_) write(has_second_ ? "\n\n" : "\n");
   on_line_ = false;
 }
 
@@ -108,16 +108,24 @@ void Progress::update(const StepRecord& record) {
 
 void Progress::draw(const StepRecord& record, double left) {
   if (terminal_) {  // one column stays free: writing the last one makes some terminals wrap
-    write(fmt::format("\r{}\x1b[K",
-                      progress_line(record, total_steps_, left, terminal_width(options_.out) - 1)));
+    const int width = terminal_width(options_.out) - 1;
+    const std::string line = progress_line(record, total_steps_, left, width);
+    // The note is below; then the cursor goes up again.
+    const std::string note =
+        note_.empty()
+            ? ""
+            : fmt::format("\n{}\x1b[K\x1b[A", note_.substr(0, static_cast<size_t>(std::max(width, 0))));
+    write(fmt::format("\r{}\x1b[K{}", line, note));
     on_line_ = true;
+    has_second_ = !note_.empty();
   } else {
     write(stamp() + progress_line(record, total_steps_, left, kPlainWidth) + "\n");
+    if (!note_.empty()) write(stamp() + note_ + "\n");
   }
 }
 
 void Progress::message(std::string_view line) {
-  write(fmt::format("{}{}{}\n", on_line_ ? "\r\x1b[K" : "", stamp(), line));
+  write(fmt::format("{}{}{}\n", !on_line_ ? "" : has_second_ ? "\r\x1b[J" : "\r\x1b[K", stamp(), line));
   on_line_ = false;
 }
 

@@ -32,7 +32,8 @@ class Progress {
 
   void update(const StepRecord& record);
   void message(std::string_view line);  // a line above the progress line, kept on screen
-  void end_line();                      // what others print next begins a line of its own
+  void set_note(std::string note) { note_ = std::move(note); }  // a second line, from the next one on
+  void end_line();  // what others print next begins a line of its own
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -44,7 +45,9 @@ class Progress {
   int64_t total_steps_;
   Options options_;
   bool terminal_;
-  bool on_line_ = false;  // the cursor stands behind a progress line
+  bool on_line_ = false;     // the cursor stands behind a progress line ...
+  bool has_second_ = false;  // ... with a note below it
+  std::string note_;
   std::optional<Clock::time_point> first_time_;
   int64_t first_step_ = 0;
   Clock::time_point last_shown_;

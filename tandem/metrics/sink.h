@@ -13,7 +13,9 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "tandem/metrics/histogram.h"
 #include "tandem/metrics/step_record.h"
 
 namespace tandem {
@@ -25,6 +27,7 @@ struct SinkOptions {
   bool expected = true;                    // to hold all rows up to the step resumed from
   int num_ranks = 1;
   std::string config = {};                                     // of the run, as YAML
+  std::string config_json = {};                                // the same as JSON
   std::function<void(const std::string& sentence)> tell = {};  // what a sink has to say between rows
 };
 
@@ -42,6 +45,12 @@ class Sink {
 
   // Returns when a power cut cannot lose the rows written so far.
   virtual void sync() = 0;
+
+  // Of the step whose row was the last. Most sinks have no place for them.
+  virtual void write_histograms(int64_t /*step*/, const std::vector<Histogram>& /*histograms*/) {}
+
+  // The run has reached its end. Rows follow only where it is trained on later, after a resume().
+  virtual void finish() {}
 };
 
 }  // namespace tandem

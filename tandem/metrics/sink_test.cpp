@@ -16,9 +16,12 @@
 #include "tandem/base/temporary_directory_test.h"
 #include "tandem/metrics/csv_sink.h"
 #include "tandem/metrics/jsonl_sink.h"
-#include "tandem/metrics/tensorboard_event.h"
-#include "tandem/metrics/tensorboard_sink.h"
-#include "tandem/metrics/tfrecord.h"
+#include "tandem/metrics/offline/comet_sink.h"
+#include "tandem/metrics/offline/wandb_log.h"
+#include "tandem/metrics/offline/wandb_sink.h"
+#include "tandem/metrics/tensorboard/tensorboard_event.h"
+#include "tandem/metrics/tensorboard/tensorboard_sink.h"
+#include "tandem/metrics/tensorboard/tfrecord.h"
 
 namespace tandem {
 namespace {
@@ -77,6 +80,39 @@ Rows read_tensorboard(const fs::path& run_dir) {
     }
     EXPECT_FALSE(reader.damaged());
     EXPECT_EQ(reader.position(), bytes.size());
+  }
+  return rows;
+}
+
+// The loss of every row of every record.
+Rows read_wandb(const fs::path& run_dir) {
+  Rows rows;
+  for (const auto& entry : fs::recursive_directory_iterator(run_dir / "wandb")) {
+    if (entry.path().extension() != ".wandb") continue;
+    const std::string bytes = read_text(entry.path());
+    wandb::LogReader reader(bytes);
+    while (const auto record = reader.next()) {
+      const auto read = wandb::read_record(*record);
+      EXPECT_TRUE(read);
+      for (const auto& [key, value] : read->items) {
+        if (key == "loss") rows.push_back({read->step, std::stof(value)});
+      }
+    }
+    EXPECT_FALSE(reader.damaged());
+  }
+  return rows;
+}
+
+// The lines of messages.json, which begins the archive; zips are read by others in tests/watch.
+Rows read_comet(const fs::path& run_dir) {
+  Rows rows;
+  for (const auto& entry : fs::directory_iterator(run_dir / "comet")) {
+    for (std::string line : lines_of(entry.path())) {
+      const size_t begin = line.find("{\"type\":");
+      if (begin == std::string::npos || line.find("{\"type\":\"metric_msg\"") == std::string::npos) continue;
+      const auto metric = nlohmann::json::parse(line.substr(begin)).at("payload").at("metric");
+      if (metric.at("metricName") == "loss") rows.push_back({metric.at("step"), metric.at("metricValue")});
+    }
   }
   return rows;
 }
@@ -146,6 +182,8 @@ const Kind kKinds[] = {
     {"jsonl", make<JsonlSink>, [](const fs::path& run_dir) { return read_jsonl(run_dir / "metrics.jsonl"); }},
     {"tensorboard", make<TensorboardSink>, read_tensorboard},
     {"csv", make<CsvSink>, [](const fs::path& run_dir) { return read_csv(run_dir / "metrics.csv"); }},
+    {"wandb", make<WandbSink>, read_wandb},
+    {"comet", make<CometSink>, read_comet},
     {"sessions", make<SessionSink>, SessionSink::read},
 };
 

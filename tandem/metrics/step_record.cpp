@@ -111,9 +111,31 @@ std::vector<NamedNumber> numbers_of(const StepRecord& record) {
   return numbers;
 }
 
+std::vector<NamedDigits> digits_of(const StepRecord& record) {
+  std::vector<NamedDigits> numbers;
+  const auto add = [&]<typename T>(std::string_view name, const T& value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isnan(value)) return numbers.push_back({name, "NaN"});
+      if (std::isinf(value)) return numbers.push_back({name, value > 0 ? "Infinity" : "-Infinity"});
+    }
+    numbers.push_back({name, json_value(value)});
+  };
+  visit_columns(record, [&]<typename T>(std::string_view name, const T& value) {
+    if constexpr (kOptional<T>) {
+      if (value) add(name, *value);
+    } else if constexpr (!std::is_same_v<T, std::string>) {
+      add(name, value);
+    }
+  });
+  for (const auto& [name, value] : record.more) add(name, value);
+  return numbers;
+}
+
 std::string rank_row(const StepRecord& record) {
-  return fmt::format(R"({{"step":{},"step_ms":{},"data_wait_ms":{},"rss_bytes":{},"device_bytes":{}}})",
-                     record.step, record.step_ms, record.data_wait_ms, record.rss_bytes, record.device_bytes);
+  return fmt::format(
+      R"({{"step":{},"step_ms":{},"data_wait_ms":{},"comm_wait_ms":{},"rss_bytes":{},"device_bytes":{}}})",
+      record.step, record.step_ms, record.data_wait_ms, record.comm_wait_ms, record.rss_bytes,
+      record.device_bytes);
 }
 
 std::string csv_row(const StepRecord& record, CsvColumns columns) {

@@ -27,6 +27,7 @@ struct StepRecord {
   double per_s = 0;   // `tokens_per_s`, or `samples_per_s`
   double step_ms = 0;
   double data_wait_ms = 0;
+  double comm_wait_ms = 0;  // for other ranks; only in the rows of ranks
   int64_t rss_bytes = 0;
   int64_t device_bytes = 0;
   double mfu = 0;                  // fraction of the peak, 0 to 1
@@ -53,6 +54,13 @@ struct NamedNumber {
   double value;
 };
 std::vector<NamedNumber> numbers_of(const StepRecord& record);
+
+// The same with the digits of metrics.jsonl; what is not finite is NaN, Infinity or -Infinity.
+struct NamedDigits {
+  std::string_view name;
+  std::string digits;
+};
+std::vector<NamedDigits> digits_of(const StepRecord& record);
 
 // The columns of a CSV file are the same in all its rows; those of a GPU are in the files of runs on one.
 enum class CsvColumns { Plain, WithGpu };

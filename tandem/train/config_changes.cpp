@@ -143,7 +143,11 @@ constexpr KeyRule kRules[] = {
     {"log.jsonl", Freely},
     {"log.tensorboard", Freely},
     {"log.wandb", Freely},
+    {"log.comet", Freely},
     {"log.prometheus", Freely},
+    {"log.prometheus_file", Freely},
+    {"log.webhook", Freely},
+    {"log.histograms", Freely},
 };
 
 nlohmann::json key_value(const Config& config, std::string_view key) { return find_key(key)->read(config); }

@@ -1,5 +1,5 @@
-// What a run tells the world: progress on the terminal, metrics, events. One rank keeps them; the others'
-// have only a log, so that the training loop is the same on all.
+// What a run tells the world: progress on the terminal, metrics, events, its status, a webhook. One rank
+// keeps them; the others' have only a log, so that the training loop is the same on all.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +13,8 @@
 #include "tandem/metrics/metrics_log.h"
 #include "tandem/metrics/progress.h"
 #include "tandem/metrics/rank_log.h"
+#include "tandem/metrics/webhook.h"
+#include "tandem/train/news/run_watch.h"
 
 namespace tandem {
 
@@ -32,12 +34,17 @@ class Journal {
   void message(std::string_view line);  // to the terminal, and to the log
   void log(std::string_view line);
   void step(const StepRecord& record);
-  void end_progress() {  // before something else is printed
+  void histograms(const std::vector<Histogram>& all);  // of that step
+  void end_progress() {                                // before something else is printed
     if (progress_) progress_->end_line();
   }
-  void sync();  // returns when all metrics are on disk
+  void sync();    // returns when all metrics are on disk
+  void finish();  // the run has reached its end
 
  private:
+  void note_state(std::string_view type, const std::string& message, const nlohmann::json& fields);
+  void watch(const StepRecord& record);
+
   std::filesystem::path run_dir_;
   const Config& config_;
   int rank_, num_ranks_;
@@ -46,6 +53,9 @@ class Journal {
   std::optional<MetricsLog> metrics_;
   std::optional<JsonlSink> own_rows_;
   std::optional<Progress> progress_;
+  std::optional<RunWatch> watch_;
+  bool diverged_ = false;
+  std::optional<Webhook> webhook_;  // last: what waits is sent before the rest goes
 };
 
 }  // namespace tandem

@@ -122,6 +122,7 @@ void finish_run(OpenRun& run, const StepRecord& last, const RunTotals& totals) {
   summary.mesh = run.world.at().shape;
   summary.precision = std::string(name_of(config.precision));
   write_summary(run.directory.path(), summary);
+  run.journal.finish();
   run.journal.event("end", fmt::format("trained to step {}", last.step), {{"step", last.step}});
   run.journal.end_progress();
   std::printf("%s\n", summary_table(summary, run.directory.path()).c_str());

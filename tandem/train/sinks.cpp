@@ -3,8 +3,11 @@
 #include "tandem/metrics/csv_sink.h"
 #include "tandem/metrics/forgiving_sink.h"
 #include "tandem/metrics/jsonl_sink.h"
-#include "tandem/metrics/prometheus_sink.h"
-#include "tandem/metrics/tensorboard_sink.h"
+#include "tandem/metrics/offline/comet_sink.h"
+#include "tandem/metrics/offline/wandb_sink.h"
+#include "tandem/metrics/prometheus/prometheus_file.h"
+#include "tandem/metrics/prometheus/prometheus_sink.h"
+#include "tandem/metrics/tensorboard/tensorboard_sink.h"
 
 namespace tandem {
 
@@ -19,7 +22,11 @@ std::vector<std::unique_ptr<Sink>> make_sinks(const LogConfig& log, const SinkOp
     sinks.push_back(std::make_unique<ForgivingSink>(std::move(sink), options.tell));
   };
   if (log.tensorboard) add_forgiven(std::make_unique<TensorboardSink>(options));
+  if (log.wandb == WandbMode::Offline) add_forgiven(std::make_unique<WandbSink>(options));
+  if (log.comet == CometMode::Offline) add_forgiven(std::make_unique<CometSink>(options));
   if (!log.prometheus.empty()) add_forgiven(std::make_unique<PrometheusSink>(log.prometheus, options));
+  if (!log.prometheus_file.empty())
+    add_forgiven(std::make_unique<PrometheusFile>(log.prometheus_file, options));
   return sinks;
 }
 

@@ -56,18 +56,20 @@ void StepRunner::add_stats(std::span<double> sums) const {
   }
 }
 
-StepResult StepRunner::run(int64_t step, bool stop, bool save) {
+StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::function<void()>& before_update) {
   StepResult result;
   // The whole batch's number of targets weighs every pass, so that accumulated gradients are those of the
   // batch in one piece, however unevenly targets are spread over it.
   result.samples = loader_.batch_size();
-  result.targets = loader_.valid_targets(loader_.position(), result.samples);
+  result.first_sample = loader_.position();
+  result.targets = loader_.valid_targets(result.first_sample, result.samples);
   const auto targets = static_cast<double>(std::max<int64_t>(1, result.targets));
   if (scaler_.active() && !std::exchange(scaler_written_, true)) {
     const Slice& state = session_.step().find(kLossScaler)->slice;
     session_.write_buffer(state, 0, std::as_bytes(std::span(scaler_.values())));
   }
   run_passes(static_cast<float>(1 / targets), result);
+  if (before_update) before_update();
   const Executable& update = session_.step().update;
   double stats[kNumStats] = {};
   stats[kStatStop] = (stop ? kStop : 0) + (save ? kSave : 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "tandem/config/config.h"
@@ -15,8 +16,9 @@ namespace tandem {
 struct StepResult {
   double loss = 0;  // mean over the targets of the global batch
   double accuracy = 0;
-  double grad_norm = 0;  // before clipping
-  bool applied = true;   // false: gradients were not finite, the update was skipped
+  double grad_norm = 0;      // before clipping
+  bool applied = true;       // false: gradients were not finite, the update was skipped
+  int64_t first_sample = 0;  // of the global batch: its global number
   int64_t samples = 0;
   int64_t targets = 0;
   int64_t epoch = 0;
@@ -31,8 +33,10 @@ class StepRunner {
   StepRunner(const Config& config, Session& session, Loader& loader);
 
   // Steps count from 1. All ranks learn in the same step that one of them is to stop, and that rank 0, whose
-  // clock counts, wants a checkpoint.
-  StepResult run(int64_t step, bool stop = false, bool save = false);
+  // clock counts, wants a checkpoint. Calls `before_update`, where there is one, when the gradients of the
+  // whole batch are there.
+  StepResult run(int64_t step, bool stop = false, bool save = false,
+                 const std::function<void()>& before_update = {});
 
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }

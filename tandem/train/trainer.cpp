@@ -7,11 +7,13 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "tandem/base/error.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/mend.h"
 #include "tandem/checkpoint/writer.h"
+#include "tandem/comm/wait_time.h"
 #include "tandem/train/checkpoint_meta.h"
 #include "tandem/train/config_changes.h"
 #include "tandem/train/device_threads.h"
@@ -21,6 +23,9 @@
 #include "tandem/train/interrupt.h"
 #include "tandem/train/lr_schedule.h"
 #include "tandem/train/model_state.h"
+#include "tandem/train/news/batch_facts.h"
+#include "tandem/train/news/loss_watch.h"
+#include "tandem/train/news/tensor_histograms.h"
 #include "tandem/train/open_run.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/run_report.h"
@@ -42,6 +47,7 @@ class Trainer {
         runner_(run.steps->runner()),
         directory_(run.directory),
         journal_(run.journal),
+        histograms_(session_, world_, config_.log.histograms),
         watch_(run.config.train),
         clock_(run.config.checkpoint, steady_s()) {}
 
@@ -52,6 +58,7 @@ class Trainer {
       return run_steps();
     } catch (const std::exception& error) {
       journal_.log(fmt::format("error: {}", error.what()));
+      journal_.event("failure", error.what(), {{"step", last_.step}});
       throw;
     }
   }
@@ -120,10 +127,12 @@ class Trainer {
       const bool last = final || early;
       journal_.step(record);
       last_ = record;
+      if (histograms_.is_due(step)) journal_.histograms(histograms_.take_weights());
       if (!result.applied) {
         journal_.event("overflow", fmt::format("step {} skipped: gradients were not finite", step),
                        {{"step", step}});
       }
+      tell_news(loss_watch_.add(step, result.loss), step, result, run_.steps->loader(), journal_);
       check_diverged(result, step, last);
       report_saves(writer);
       // After the last step there is nothing to interrupt. A lone rank sees a signal of this very step;
@@ -136,7 +145,7 @@ class Trainer {
         if (!save(writer, record, !stop, only_one || last, best) && last) throw_diverged(step);
       }
       if (stop) {
-        writer.wait_committed();
+        saving([&] { writer.wait_committed(); });
         store_->finish();
         return interrupted(writer, divergence_.saved());
       }
@@ -145,7 +154,7 @@ class Trainer {
         break;
       }
     }
-    writer.wait_committed();
+    saving([&] { writer.wait_committed(); });
     report_saves(writer);
     store_->finish();
     if (world_.leads()) finish_run(run_, last_, totals_);
@@ -251,10 +260,12 @@ class Trainer {
   }
 
   StepResult timed_step(int64_t step) {
-    const double start = steady_s();
+    const double start = steady_s(), waited = comm_wait_s();
     const StepResult result =
-        runner_.run(step, interrupt_.signal() != 0, world_.leads() && clock_.is_due(start));
+        runner_.run(step, interrupt_.signal() != 0, world_.leads() && clock_.is_due(start),
+                    histograms_.before_update(step, runner_.scaler().scale()));
     step_s_ = steady_s() - start;
+    comm_wait_s_ = comm_wait_s() - waited;
     if (totals_.first_step_s == 0) {
       totals_.first_step_s = steady_s() - run_.options.start_s;
       if (world_.leads()) {
@@ -271,6 +282,8 @@ class Trainer {
     return result;
   }
 
+  double comm_wait_s() const { return world_.comms() != nullptr ? wait_time_s(*world_.comms()) : 0; }
+
   StepRecord record_of(int64_t step, const StepResult& result) {
     StepRecord record;
     record.step = step;
@@ -284,6 +297,7 @@ class Trainer {
     record.per_s = static_cast<double>(result.targets) / step_s_;
     record.step_ms = step_s_ * 1e3;
     record.data_wait_ms = result.data_wait_s * 1e3;
+    record.comm_wait_ms = comm_wait_s_ * 1e3;
     record.rss_bytes = rss_bytes();
     run_.figures.add_to(record, session_, steady_s());
     if (totals_.peak_flops > 0) record.mfu = batch_flops(run_, result.samples) / step_s_ / totals_.peak_flops;
@@ -346,23 +360,39 @@ class Trainer {
     meta.is_best = best;
     meta.scalars["evaluations"] = watch_.state();
     meta.metrics.update(clock_.state(steady_s()));
-    if (!session_.shares_memory()) writer.wait();  // the staging memory is that save's until then
+    // The staging memory is that save's until then.
+    if (!session_.shares_memory()) saving([&] { writer.wait(); });
     const StateViews state = state_views(session_, run_.steps->staging());
     if (only_finite && !world_.all(is_finite(session_, state.views), "weights")) {
       journal_.message(fmt::format("warning: step {} is not saved, its weights are not finite", record.step));
       return false;
     }
     store_->before_save(record.step);
-    writer.save(meta, state.views, may_be_async ? run_.steps->staging() : std::span<std::byte>{});
+    saving([&] {
+      writer.save(meta, state.views, may_be_async ? run_.steps->staging() : std::span<std::byte>{});
+    });
     divergence_.add_save(record.step);
     clock_.begin_save(steady_s());
     return true;
+  }
+
+  // What of a checkpoint cannot be saved ends the run; who watches it learns which of its parts it was.
+  template <typename Work>
+  void saving(Work&& work) {
+    try {
+      work();
+    } catch (const IoError& error) {
+      journal_.event("checkpoint_failed", error.what(), {{"saved", divergence_.saved()}});
+      throw;
+    }
   }
 
   void check_diverged(const StepResult& result, int64_t step, bool last) {
     divergence_.add_step(result);
     const int64_t lost = divergence_.lost_steps();
     if (lost == 1) {
+      lost_batch_ = batch_facts(run_.steps->loader(), result);
+      lost_batch_["since"] = step;
       journal_.message(fmt::format("warning: step {} was skipped, its {} not finite", step,
                                    std::isfinite(result.loss) ? "gradients are" : "loss is"));
     }
@@ -375,7 +405,9 @@ class Trainer {
                                  : fmt::format("no finite loss or gradients for {} up to step {}",
                                                count_of(divergence_.lost_steps(), "step"), step);
     const std::filesystem::path good = directory_.checkpoints() / checkpoint_name(divergence_.good());
-    journal_.event("diverged", what, {{"step", step}, {"good_step", divergence_.good()}});
+    nlohmann::json fields = {{"step", step}, {"good_step", divergence_.good()}};
+    if (divergence_.lost_steps() > 0) fields.update(lost_batch_);
+    journal_.event("diverged", what, fields);
     throw TrainError("{}: diverged: {}; lower train.lr or set train.clip, and {}", directory_.path().string(),
                      what,
                      divergence_.good() > 0
@@ -398,10 +430,12 @@ class Trainer {
   }
 
   void report_saves(CheckpointWriter& writer) {
-    for (const SaveReport& report : writer.poll()) {
-      clock_.end_save(report);
-      if (!report.warning.empty()) journal_.message("warning: " + report.warning);
-    }
+    saving([&] {
+      for (const SaveReport& report : writer.poll()) {
+        clock_.end_save(report);
+        if (!report.warning.empty()) journal_.message("warning: " + report.warning);
+      }
+    });
     store_->tell();
   }
 
@@ -437,10 +471,13 @@ class Trainer {
 
   std::string changed_;  // keys of the config since the checkpoint; empty where none have
   StepRecord last_;
-  int64_t count_ = 0;  // tokens or samples trained on
-  double step_s_ = 0;
+  int64_t count_ = 0;                    // tokens or samples trained on
+  double step_s_ = 0, comm_wait_s_ = 0;  // of the last step
   RunTotals totals_;
   Divergence divergence_;
+  LossWatch loss_watch_;
+  TensorHistograms histograms_;
+  nlohmann::json lost_batch_;  // the first of those without a finite loss or gradients
   EvalWatch watch_;
   SaveClock clock_;
 };

@@ -73,6 +73,24 @@ def scalars(run):
     return found
 
 
+def histograms(run):
+    """{tag: [(step, number of values, {limit: count})]}"""
+    found = {}
+    for path in sorted((run / "tensorboard").glob("*tfevents*")):
+        for record in records(path):
+            parts = list(fields(record))
+            step = dict(parts).get(2, 0)
+            for _, value in [item for number, summary in parts if number == 5 for item in fields(summary)]:
+                tag, shape = dict(fields(value)).get(1), dict(fields(value)).get(5)
+                if shape is None:
+                    continue
+                shape = dict(fields(shape))
+                limits, counts = ([number for (number,) in struct.iter_unpack("<d", shape[at])] for at in (6, 7))
+                assert limits == sorted(limits) and len(limits) == len(counts)
+                found.setdefault(tag.decode(), []).append((step, struct.unpack("<d", shape[3])[0], dict(zip(limits, counts))))
+    return found
+
+
 def expected(rows):
     """The same of the rows of metrics.jsonl."""
     found = {}

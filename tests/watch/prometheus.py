@@ -2,11 +2,13 @@
 
 import json
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import unittest
+import urllib.parse
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
@@ -69,6 +71,35 @@ class Prometheus(TandemTest):
         self.wait_for(lambda: ranks() == {("0", "run"), ("1", "run")}, "Prometheus to have both ranks", 0.2)
         found = json.loads(fetch(web, "/api/v1/query?query=tandem_tokens_total"))["data"]["result"]
         self.assertGreater(float(found[0]["value"][1]), 0)
+        self.check_board(web)
+
+    def check_board(self, web):
+        """Every query of docs/grafana.json finds something in the run; of a GPU's, Prometheus at least understands them."""
+        board = json.loads((pathlib.Path(__file__).resolve().parents[2] / "docs/grafana.json").read_text())
+        queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        self.assertGreater(len(queries), 15)
+        for query in queries:
+            wanted = urllib.parse.quote(query.replace("$run", ".*"))
+            answer = json.loads(fetch(web, f"/api/v1/query?query={wanted}"))
+            self.assertEqual("success", answer["status"], query)
+            names = set(re.findall(r"tandem_\w+", query))
+            self.assertTrue(answer["data"]["result"] or any("gpu" in name for name in names), query)
+        source = (pathlib.Path(__file__).resolve().parents[2] / "tandem/metrics/prometheus/prometheus_text.cpp").read_text()
+        for name in set(re.findall(r"tandem_gpu_\w+", json.dumps(board))):
+            self.assertIn(f'"{name}"', source)
+
+    def test_the_file_for_the_node_exporter_has_the_same_names(self):
+        path = self.write_config(config(MLP, log={"prometheus_file": str(self.directory / "tandem.prom")}))
+        self.tandem("train", path, "--run-dir", "run")
+        text = (self.directory / "tandem.prom").read_text()
+        self.assertIn('tandem_step{run="run"} 5\n', text)
+        self.assertFalse((self.directory / "tandem.prom.new").exists())
+        if shutil.which("promtool"):
+            checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+            self.assertEqual((0, "", ""), (checked.returncode, checked.stdout, checked.stderr), text)
+        path = self.write_config(config(MLP, log={"prometheus_file": "/nowhere/tandem.prom"}))
+        done = self.tandem("train", path, "--run-dir", "other")
+        self.assertEqual(1, done.err.count("/nowhere/tandem.prom: cannot be written; training goes on"), done.err)
 
     def test_a_port_that_is_taken_is_told_once_and_stops_nothing(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

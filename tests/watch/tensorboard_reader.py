@@ -19,8 +19,8 @@ import event_files  # noqa: E402
 import tandem_run  # noqa: E402
 
 
-def killed_run(program, folder):
-    content = tandem_run.config(tandem_run.GPT2, log={"tensorboard": True}, train={"steps": 60, "eval_every": 7},
+def killed_run(program, folder, log):
+    content = tandem_run.config(tandem_run.GPT2, log=log, train={"steps": 60, "eval_every": 7},
                                 checkpoint={"every": 5})
     path, run = folder / "config.yaml", folder / "run"
     path.write_text(json.dumps(content))
@@ -65,7 +65,7 @@ def main():
     parser.add_argument("runs", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tandem-tensorboard-") as folder:
-        runs = options.runs or [killed_run(pathlib.Path(options.tandem).resolve(), pathlib.Path(folder))]
+        runs = options.runs or [killed_run(pathlib.Path(options.tandem).resolve(), pathlib.Path(folder), {"tensorboard": True})]
         sys.exit(not all([check(run) for run in runs]))
 
 

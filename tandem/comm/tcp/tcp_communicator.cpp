@@ -82,6 +82,7 @@ void TcpCommunicator::finish(const Call& call, const MessageHeader& header, Dige
     if (still_since == Clock::time_point{}) still_since = now;
     const milliseconds left = std::chrono::ceil<milliseconds>(still_since + group_.timeout - now);
     if (left.count() <= 0) fail_timeout(call, late_ranks());
+    const Wait wait(*this);
     events_.wait(left, [&](uint32_t peer, bool readable, bool writable) {
       Exchange& exchange = exchanges_[peer];
       exchange.readable |= readable;
@@ -254,6 +255,7 @@ void TcpCommunicator::do_recv(const Call& call, std::span<std::byte> data, int p
 }
 
 void TcpCommunicator::wait_for(const Call& call, int fd, bool writable, int peer) {
+  const Wait wait(*this);
   const auto deadline = Clock::now() + group_.timeout;
   while (!events_.wait_for(fd, writable, std::chrono::ceil<milliseconds>(deadline - Clock::now()))) {
     if (Clock::now() >= deadline) fail_timeout(call, name(peer));

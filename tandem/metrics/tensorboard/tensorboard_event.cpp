@@ -1,13 +1,20 @@
-#include "tandem/metrics/tensorboard_event.h"
+#include "tandem/metrics/tensorboard/tensorboard_event.h"
 
 #include <bit>
 #include <chrono>
 #include <cstdio>
 
+#include "tandem/metrics/little_endian.h"
+#include "tandem/metrics/protobuf.h"
+
 namespace tandem::tensorboard {
 namespace {
 
-// Numbers of fields, from the public schema: Event, SessionLog, Summary.Value, SummaryMetadata, TensorProto.
+using protobuf::Fields;
+using protobuf::Message;
+
+// Numbers of fields, from the public schema: Event, SessionLog, Summary.Value, SummaryMetadata, TensorProto,
+// HistogramProto.
 enum Field : uint64_t {
   kEventWallTime = 1,
   kEventStep = 2,
@@ -18,6 +25,7 @@ enum Field : uint64_t {
   kSummaryValue = 1,
   kValueTag = 1,
   kValueSimple = 2,
+  kValueHistogram = 5,
   kValueTensor = 8,
   kValueMetadata = 9,
   kMetadataPlugin = 1,
@@ -27,45 +35,16 @@ enum Field : uint64_t {
   kShapeDim = 2,
   kDimSize = 1,
   kTensorStrings = 8,
+  kHistogramMin = 1,
+  kHistogramMax = 2,
+  kHistogramNum = 3,
+  kHistogramSum = 4,
+  kHistogramSumSquares = 5,
+  kHistogramLimits = 6,
+  kHistogramCounts = 7,
 };
-enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
 constexpr uint64_t kSessionStart = 1;
 constexpr uint64_t kTypeString = 7;
-
-class Message {
- public:
-  Message& number(Field field, uint64_t value) {
-    key(field, kVarint);
-    varint(value);
-    return *this;
-  }
-  Message& bytes(Field field, std::string_view value) {
-    key(field, kBytes);
-    varint(value.size());
-    text_ += value;
-    return *this;
-  }
-  Message& message(Field field, const Message& value) { return bytes(field, value.text_); }
-  Message& real(Field field, double value) { return fixed(field, kFixed64, std::bit_cast<uint64_t>(value)); }
-  Message& real(Field field, float value) { return fixed(field, kFixed32, std::bit_cast<uint32_t>(value)); }
-  const std::string& text() const { return text_; }
-
- private:
-  void key(Field field, Wire wire) { varint(field << 3 | wire); }
-  void varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) text_ += static_cast<char>(value | 0x80);
-    text_ += static_cast<char>(value);
-  }
-  template <typename T>
-  Message& fixed(Field field, Wire wire, T value) {
-    key(field, wire);
-    for (size_t i = 0; i < sizeof(T); ++i) text_ += static_cast<char>(value >> (8 * i));
-    return *this;
-  }
-
-  std::string text_;
-};
 
 Message event(double wall_s, int64_t step) {
   Message message;
@@ -74,61 +53,28 @@ Message event(double wall_s, int64_t step) {
   return message;
 }
 
-// A message's fields one after the other.
-class Fields {
- public:
-  explicit Fields(std::string_view bytes) : left_(bytes) {}
-
-  bool next() {
-    if (left_.empty()) return false;
-    const uint64_t key = varint();
-    field = key >> 3;
-    switch (key & 7) {
-      case kVarint: number = varint(); break;
-      case kFixed64: number = fixed(8); break;
-      case kFixed32: number = fixed(4); break;
-      case kBytes: {
-        const uint64_t size = varint();
-        if (size > left_.size()) good = false;
-        bytes = left_.substr(0, good ? size : 0);
-        left_.remove_prefix(bytes.size());
-        break;
-      }
-      default: good = false;
-    }
-    return good;
+// A bucket begins where the one before it ends: of those without values only such are there.
+Message histogram_message(const Histogram& histogram) {
+  std::string limits, counts;
+  const auto add = [&](int bucket, int64_t count) {
+    put_little_endian(limits, std::bit_cast<uint64_t>(bucket_limit(bucket)));
+    put_little_endian(counts, std::bit_cast<uint64_t>(static_cast<double>(count)));
+  };
+  std::optional<int> before;
+  for (const auto& [bucket, count] : histogram.counts) {
+    if (before != bucket - 1) add(bucket - 1, 0);
+    add(bucket, count);
+    before = bucket;
   }
-
-  uint64_t field = 0;
-  uint64_t number = 0;
-  std::string_view bytes;
-  bool good = true;
-
- private:
-  uint64_t varint() {
-    uint64_t value = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-      const uint64_t byte = fixed(1);
-      value |= (byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-    good = false;
-    return value;
-  }
-  uint64_t fixed(size_t size) {
-    if (left_.size() < size) {
-      good = false;
-      left_ = {};
-      return 0;
-    }
-    uint64_t value = 0;
-    for (size_t i = 0; i < size; ++i) value |= uint64_t{static_cast<unsigned char>(left_[i])} << (8 * i);
-    left_.remove_prefix(size);
-    return value;
-  }
-
-  std::string_view left_;
-};
+  return Message()
+      .real(kHistogramMin, histogram.min)
+      .real(kHistogramMax, histogram.max)
+      .real(kHistogramNum, static_cast<double>(histogram.num))
+      .real(kHistogramSum, histogram.sum)
+      .real(kHistogramSumSquares, histogram.sum_squares)
+      .bytes(kHistogramLimits, limits)
+      .bytes(kHistogramCounts, counts);
+}
 
 bool read_value(std::string_view bytes, Event& event) {
   std::string tag;
@@ -177,6 +123,16 @@ std::string text_event(double wall_s, int64_t step, std::string_view tag, std::s
                             .message(kValueTensor, tensor)
                             .message(kValueMetadata, Message().message(kMetadataPlugin, plugin));
   return event(wall_s, step).message(kEventSummary, Message().message(kSummaryValue, value)).text();
+}
+
+std::string histograms_event(double wall_s, int64_t step, const std::vector<Histogram>& histograms) {
+  Message summary;
+  for (const Histogram& histogram : histograms) {
+    summary.message(
+        kSummaryValue,
+        Message().bytes(kValueTag, histogram.name).message(kValueHistogram, histogram_message(histogram)));
+  }
+  return event(wall_s, step).message(kEventSummary, summary).text();
 }
 
 std::optional<Event> read_event(std::string_view bytes) {

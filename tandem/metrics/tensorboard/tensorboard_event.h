@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/metrics/histogram.h"
 #include "tandem/metrics/step_record.h"
 
 namespace tandem::tensorboard {
@@ -22,6 +23,9 @@ std::string start_event(double wall_s, int64_t step);
 std::string scalars_event(const StepRecord& record);
 
 std::string text_event(double wall_s, int64_t step, std::string_view tag, std::string_view markdown);
+
+// All of one step.
+std::string histograms_event(double wall_s, int64_t step, const std::vector<Histogram>& histograms);
 
 // What was written by the functions above.
 struct Event {

@@ -8,9 +8,9 @@
 
 #include "tandem/base/file.h"
 #include "tandem/base/temporary_directory_test.h"
-#include "tandem/metrics/tensorboard_event.h"
-#include "tandem/metrics/tensorboard_sink.h"
-#include "tandem/metrics/tfrecord.h"
+#include "tandem/metrics/tensorboard/tensorboard_event.h"
+#include "tandem/metrics/tensorboard/tensorboard_sink.h"
+#include "tandem/metrics/tensorboard/tfrecord.h"
 
 namespace tandem {
 namespace {

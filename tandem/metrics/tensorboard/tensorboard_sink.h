@@ -5,6 +5,7 @@
 // from which step on it counts, so that a TensorBoard that is looking on forgets what it has read of them.
 #pragma once
 
+#include "tandem/metrics/growing_file.h"
 #include "tandem/metrics/sink.h"
 
 namespace tandem {
@@ -12,22 +13,18 @@ namespace tandem {
 class TensorboardSink final : public Sink {
  public:
   explicit TensorboardSink(const SinkOptions& options);
-  ~TensorboardSink() override;
   std::string resume(int64_t last) override;
   void write(const StepRecord& record) override;
   void sync() override;
+  void write_histograms(int64_t step, const std::vector<Histogram>& histograms) override;
 
  private:
   void begin_file(int64_t last, int64_t number);
-  void append(const std::string& events);
 
   std::filesystem::path folder_;
   std::string config_;
   bool expected_;
-  std::filesystem::path path_;
-  int fd_ = -1;
-  int64_t bytes_ = 0;  // whole records in the file
-  bool torn_ = false;  // there may be half a one behind them
+  GrowingFile file_;
 };
 
 }  // namespace tandem

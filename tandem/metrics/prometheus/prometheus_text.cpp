@@ -1,9 +1,9 @@
-#include "tandem/metrics/prometheus_text.h"
+#include "tandem/metrics/prometheus/prometheus_text.h"
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace tandem {
@@ -126,6 +126,10 @@ std::string prometheus_text(const RunFigures& figures, PrometheusFormat format) 
              by_rank(figures, [](const auto& r) { return r.step_ms / 1e3; }));
   page.gauge("tandem_data_wait_seconds", "Of that, wait for data.",
              by_rank(figures, [](const auto& r) { return r.data_wait_ms / 1e3; }));
+  if (figures.ranks.size() > 1) {
+    page.gauge("tandem_comm_wait_seconds", "In the last step, wait for other ranks.",
+               by_rank(figures, [](const auto& r) { return r.comm_wait_ms / 1e3; }));
+  }
   std::vector<Sample> memory;
   for (const RankFigures& rank : figures.ranks) {
     const std::string name = std::to_string(rank.rank);
@@ -138,22 +142,11 @@ std::string prometheus_text(const RunFigures& figures, PrometheusFormat format) 
   return page.finish();
 }
 
-std::optional<RankFigures> rank_figures(int rank, std::string_view lines) {
-  while (lines.ends_with('\n')) lines.remove_suffix(1);
-  const auto row = nlohmann::json::parse(lines.substr(lines.rfind('\n') + 1), nullptr, false);
-  if (!row.is_object()) return std::nullopt;
-  RankFigures figures;
-  figures.rank = rank;
-  try {
-    figures.step = row.at("step");
-    figures.step_ms = row.at("step_ms");
-    figures.data_wait_ms = row.at("data_wait_ms");
-    figures.rss_bytes = row.at("rss_bytes");
-    figures.device_bytes = row.at("device_bytes");
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  }
-  return figures;
+void RunFigures::add(const StepRecord& row) {
+  record = row;
+  if (row.eval_loss) eval_loss = row.eval_loss;
+  if (row.eval_accuracy) eval_accuracy = row.eval_accuracy;
+  wall_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace tandem

@@ -3,8 +3,8 @@
 #include "tandem/base/error.h"
 #include "tandem/base/message_of_test.h"
 #include "tandem/base/temporary_directory_test.h"
-#include "tandem/metrics/prometheus_sink.h"
-#include "tandem/metrics/prometheus_text.h"
+#include "tandem/metrics/prometheus/prometheus_sink.h"
+#include "tandem/metrics/prometheus/prometheus_text.h"
 
 namespace tandem {
 namespace {
@@ -15,7 +15,14 @@ RunFigures figures() {
   run.record.step = 7;
   run.record.loss = 0.5f;
   run.record.count = 4096;
-  run.ranks = {{0, 7, 250, 1, 100, 0}, {1, 6, 500, 2, 200, 0}};
+  run.ranks = {{.rank = 0, .step = 7, .step_ms = 250, .data_wait_ms = 1, .rss_bytes = 100, .node = ""},
+               {.rank = 1,
+                .step = 6,
+                .step_ms = 500,
+                .data_wait_ms = 2,
+                .comm_wait_ms = 50,
+                .rss_bytes = 200,
+                .node = ""}};
   return run;
 }
 

@@ -1,22 +1,20 @@
-#include "tandem/metrics/tensorboard_sink.h"
+#include "tandem/metrics/tensorboard/tensorboard_sink.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <vector>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/system.h"
-#include "tandem/metrics/tensorboard_event.h"
-#include "tandem/metrics/tfrecord.h"
+#include "tandem/metrics/step_sequence.h"
+#include "tandem/metrics/tensorboard/tensorboard_event.h"
+#include "tandem/metrics/tensorboard/tfrecord.h"
 
 namespace tandem {
 namespace {
@@ -46,20 +44,9 @@ int64_t number_of(const fs::path& file) {
 }
 
 struct Kept {
-  std::vector<int64_t> steps;
+  StepSequence steps;
   std::string damaged;  // files of which something could not be read
 };
-
-// TensorBoard reads whatever has "tfevents" in its name.
-fs::path kept_beside(const fs::path& path) {
-  fs::path copy;
-  for (int number = 1; is_there(copy = path.parent_path() / fmt::format("damaged-{}.events", number));)
-    ++number;
-  std::error_code error;
-  fs::copy_file(path, copy, error);
-  if (error) throw IoError("{}: cannot keep a copy of {}: {}", copy.string(), path.string(), error.message());
-  return copy;
-}
 
 // Leaves the events of steps up to `last` that follow those that are kept already.
 void cut(const fs::path& path, int64_t last, Kept& kept) {
@@ -72,22 +59,23 @@ void cut(const fs::path& path, int64_t last, Kept& kept) {
     while (const auto record = reader.next()) {
       const auto event = tensorboard::read_event(*record);
       if (event && event->step > last) break;
-      if (!event || (!event->scalars.empty() && !kept.steps.empty() && event->step <= kept.steps.back())) {
+      if (!event || (!event->scalars.empty() && event->step <= kept.steps.last())) {
         damaged = true;
         break;
       }
       good = reader.position();
       if (event->scalars.empty()) continue;
-      kept.steps.push_back(event->step);
+      kept.steps.add(event->step);
       ++rows;
     }
-    damaged = damaged || (reader.damaged() && (kept.steps.empty() || kept.steps.back() < last));
+    damaged = damaged || (reader.damaged() && kept.steps.last() < last);
   }
   file.reset();
   if (damaged) {
+    // TensorBoard reads whatever has "tfevents" in its name, and so not the copy.
     kept.damaged +=
         fmt::format("{}: was damaged; what can be read of it is kept, and the file as it was is {}; ",
-                    path.string(), kept_beside(path).filename().string());
+                    path.string(), keep_damaged_copy(path, "events").filename().string());
   }
   std::error_code error;
   if (rows == 0) {
@@ -98,24 +86,10 @@ void cut(const fs::path& path, int64_t last, Kept& kept) {
   if (error) throw IoError("{}: cannot truncate: {}", path.string(), error.message());
 }
 
-// The first step up to `last` that has no row.
-std::optional<int64_t> first_missing(const std::vector<int64_t>& steps, int64_t last) {
-  int64_t expected = steps.empty() ? 1 : steps.front();
-  for (int64_t step : steps) {
-    if (step != expected) return expected;
-    ++expected;
-  }
-  return expected <= last ? std::optional(expected) : std::nullopt;
-}
-
 }  // namespace
 
 TensorboardSink::TensorboardSink(const SinkOptions& options)
     : folder_(options.run_dir / "tensorboard"), config_(options.config), expected_(options.expected) {}
-
-TensorboardSink::~TensorboardSink() {
-  if (fd_ >= 0) ::close(fd_);
-}
 
 std::string TensorboardSink::resume(int64_t last) {
   make_directories(folder_);
@@ -126,7 +100,7 @@ std::string TensorboardSink::resume(int64_t last) {
     cut(file, last, kept);
   }
   begin_file(last, number);
-  const auto missing = first_missing(kept.steps, last);
+  const auto missing = kept.steps.first_missing(last);
   if (!kept.damaged.empty()) {
     return kept.damaged + (missing ? fmt::format("step {} is lost", *missing) : "no step is lost");
   }
@@ -135,11 +109,7 @@ std::string TensorboardSink::resume(int64_t last) {
 }
 
 void TensorboardSink::begin_file(int64_t last, int64_t number) {
-  if (fd_ >= 0) ::close(fd_);
-  bytes_ = 0;
-  path_ = folder_ / fmt::format("{}{:010}.{}.{}.0", kPrefix, number, hostname(), ::getpid());
-  fd_ = open_regular(path_, O_WRONLY | O_CREAT | O_APPEND);
-  sync_directory(folder_);
+  file_ = GrowingFile(folder_ / fmt::format("{}{:010}.{}.{}.0", kPrefix, number, hostname(), ::getpid()), 0);
   const double wall_s = now_s();
   std::string events = tfrecord(tensorboard::version_event(wall_s));
   if (last > 0) events += tfrecord(tensorboard::start_event(wall_s, last + 1));
@@ -149,30 +119,17 @@ void TensorboardSink::begin_file(int64_t last, int64_t number) {
     text += fmt::format("    {}\n", config_.substr(begin, end - begin));
   }
   if (!text.empty()) events += tfrecord(tensorboard::text_event(wall_s, last, "config", text));
-  append(events);
-}
-
-void TensorboardSink::append(const std::string& events) {
-  // Half a record, of a disk that was full, would hide all that come after it.
-  if (torn_ && ::ftruncate(fd_, bytes_) != 0)
-    throw IoError("{}: cannot truncate: {}", path_.string(), std::strerror(errno));
-  torn_ = true;
-  for (size_t done = 0; done < events.size();) {
-    const ssize_t n = ::write(fd_, events.data() + done, events.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw IoError("{}: cannot write: {}", path_.string(), std::strerror(errno));
-    done += static_cast<size_t>(n);
-  }
-  torn_ = false;
-  bytes_ += static_cast<int64_t>(events.size());
+  file_.append(events);
 }
 
 void TensorboardSink::write(const StepRecord& record) {
-  append(tfrecord(tensorboard::scalars_event(record)));
+  file_.append(tfrecord(tensorboard::scalars_event(record)));
 }
 
-void TensorboardSink::sync() {
-  if (::fdatasync(fd_) != 0) throw IoError("{}: cannot sync: {}", path_.string(), std::strerror(errno));
+void TensorboardSink::write_histograms(int64_t step, const std::vector<Histogram>& histograms) {
+  file_.append(tfrecord(tensorboard::histograms_event(now_s(), step, histograms)));
 }
+
+void TensorboardSink::sync() { file_.sync(); }
 
 }  // namespace tandem

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "tandem/http/server.h"
-#include "tandem/metrics/prometheus_text.h"
+#include "tandem/metrics/prometheus/prometheus_text.h"
 #include "tandem/metrics/sink.h"
 
 namespace tandem {

@@ -1,7 +1,9 @@
-#include "tandem/metrics/tfrecord.h"
+#include "tandem/metrics/tensorboard/tfrecord.h"
 
 #include <array>
 #include <cstring>
+
+#include "tandem/metrics/little_endian.h"
 
 namespace tandem {
 namespace {
@@ -21,19 +23,6 @@ constexpr std::array<uint32_t, 256> make_table() {
 }
 constexpr std::array<uint32_t, 256> kTable = make_table();
 
-template <typename T>
-void put(std::string& text, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) text += static_cast<char>((value >> (8 * i)) & 0xff);
-}
-
-template <typename T>
-T get(std::string_view text) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i)
-    value |= static_cast<T>(static_cast<unsigned char>(text[i])) << (8 * i);
-  return value;
-}
-
 }  // namespace
 
 uint32_t masked_crc32c(std::string_view bytes) {
@@ -46,24 +35,25 @@ uint32_t masked_crc32c(std::string_view bytes) {
 std::string tfrecord(std::string_view bytes) {
   std::string record;
   record.reserve(bytes.size() + kFrame);
-  put<uint64_t>(record, bytes.size());
-  put<uint32_t>(record, masked_crc32c(record));
+  put_little_endian<uint64_t>(record, bytes.size());
+  put_little_endian<uint32_t>(record, masked_crc32c(record));
   record += bytes;
-  put<uint32_t>(record, masked_crc32c(bytes));
+  put_little_endian<uint32_t>(record, masked_crc32c(bytes));
   return record;
 }
 
 std::optional<std::string_view> TfRecordReader::next() {
   const std::string_view left = file_.substr(position_);
   if (left.size() < kHead) return std::nullopt;
-  const auto length = get<uint64_t>(left);
-  if (masked_crc32c(left.substr(0, sizeof(uint64_t))) != get<uint32_t>(left.substr(sizeof(uint64_t)))) {
+  const auto length = get_little_endian<uint64_t>(left);
+  if (masked_crc32c(left.substr(0, sizeof(uint64_t))) !=
+      get_little_endian<uint32_t>(left.substr(sizeof(uint64_t)))) {
     damaged_ = true;
     return std::nullopt;
   }
   if (length > left.size() - kHead || left.size() - kHead - length < sizeof(uint32_t)) return std::nullopt;
   const std::string_view bytes = left.substr(kHead, length);
-  if (masked_crc32c(bytes) != get<uint32_t>(left.substr(kHead + length))) {
+  if (masked_crc32c(bytes) != get_little_endian<uint32_t>(left.substr(kHead + length))) {
     damaged_ = true;
     return std::nullopt;
   }
