@@ -12,12 +12,14 @@
 #include "tandem/dash/arena_picture.h"
 #include "tandem/dash/page_files.h"
 #include "tandem/dash/run_detail.h"
+#include "tandem/dash/timeline.h"
 
 namespace tandem::dash {
 namespace {
 
 constexpr size_t kMostPoints = 20000;
 constexpr size_t kMostNews = 400;  // rows; then the client asks anew
+constexpr int64_t kMostTrace = 64 << 20;
 constexpr int64_t kMostPlan = 256 << 20;
 constexpr std::string_view kCookie = "tandem_token";
 
@@ -108,6 +110,10 @@ void add_headers(http::Response& response) {
        {"Cache-Control", "no-store"}});
 }
 
+Json timeline_of(const RunFolder& run) {
+  return timeline(nlohmann::json::parse(run.text("trace.json", kMostTrace), nullptr, false));
+}
+
 }  // namespace
 
 Json curves(const Series& series, const std::vector<std::string>& names, double from, double to,
@@ -175,6 +181,7 @@ http::Response Dashboard::route(const http::Request& request) {
     const std::string text = run->text("plan.json", kMostPlan);
     return json_answer(arena_picture(nlohmann::json::parse(text, nullptr, false)));
   }
+  if (path == "/api/timeline") return json_answer(timeline_of(*run));
   return refusal(404, "no such page");
 }
 
@@ -304,13 +311,15 @@ Json Dashboard::everything(size_t points) {
   Json all = {{"runs", list_.rows()},
               {"detail", Json::object()},
               {"series", Json::object()},
-              {"arena", Json::object()}};
+              {"arena", Json::object()},
+              {"timeline", Json::object()}};
   for (const auto& [id, run] : list_.runs()) {
     const auto series = open(id);
     const double infinite = std::numeric_limits<double>::infinity();
     all["detail"][id] = run_detail(run);
     all["detail"][id]["names"] = series->names();
     all["series"][id] = curves(*series, series->names(), -infinite, infinite, points);
+    all["timeline"][id] = timeline_of(run);
     all["arena"][id] = arena_picture(nlohmann::json::parse(run.text("plan.json", kMostPlan), nullptr, false));
   }
   return all;
@@ -330,7 +339,7 @@ std::string report_page(const Json& data) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
       "script-src 'unsafe-inline'; img-src data:\">\n<style>\n" +
           page_file("style.css") + "</style>");
-  for (const char* name : {"format.js", "chart.js", "arena.js", "app.js"}) {
+  for (const char* name : {"format.js", "chart.js", "arena.js", "timeline.js", "app.js"}) {
     put(fmt::format("<script src=\"{}\"></script>", name), "<script>\n" + page_file(name) + "</script>");
   }
   put("<script id=\"data\" type=\"application/json\"></script>",

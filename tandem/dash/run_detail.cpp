@@ -67,25 +67,28 @@ Json plan_of(const RunFolder& run) {
 // The last row of a rank, and the mean times of those before it.
 Json rank_row(int rank, const std::string& rows) {
   Json last = {{"rank", rank}};
-  double sum_ms = 0, sum_wait = 0;
+  double sum_ms = 0, sum_wait = 0, sum_comm = 0;
   int64_t count = 0;
   for (size_t begin = 0, end; (end = rows.find('\n', begin)) != std::string::npos; begin = end + 1) {
     Json row = {{"rank", rank}};
-    double ms = 0, wait = 0;
+    double ms = 0, wait = 0, comm = 0;
     const auto visit = [&](std::string_view name, double value) {
       if (name == "step_ms") ms = value;
       if (name == "data_wait_ms") wait = value;
+      if (name == "comm_wait_ms") comm = value;
       if (std::isfinite(value) && row.size() < 16) row[std::string(name)] = value;
     };
     if (!read_row(std::string_view(rows).substr(begin, end - begin), visit)) continue;
     last = std::move(row);
     sum_ms += ms;
     sum_wait += wait;
+    sum_comm += comm;
     ++count;
   }
   if (count > 0) {
     last["step_ms"] = sum_ms / static_cast<double>(count);
     last["data_wait_ms"] = sum_wait / static_cast<double>(count);
+    last["comm_wait_ms"] = sum_comm / static_cast<double>(count);
   }
   return last;
 }

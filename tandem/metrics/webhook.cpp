@@ -53,7 +53,7 @@ void Webhook::tell(std::string_view type, std::string_view message, const nlohma
       {"run", run_},        {"host", host_},
       {"time", utc_time()}, {"type", type},
       {"message", message}, {"text", fmt::format("{} on {}: {}: {}", run_, host_, type, message)}};
-  object.update(fields);
+  if (fields.is_object()) object.update(fields);
   const std::lock_guard lock(mutex_);
   waiting_.push_back(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (waiting_.size() > patience_.most) waiting_.pop_front();

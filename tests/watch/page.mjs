@@ -11,6 +11,7 @@ const seen = { errors: [], requests: [], violations: [], steps: [] };
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
 async function open(options, hash) {
   const page = await browser.newPage({ viewport: { width: 1360, height: 860 }, ...options });
+  page.setDefaultTimeout(120000);  // a busy machine takes its time; whoever waits for what comes next need not guess
   page.on("console", (message) => message.type() === "error" && seen.errors.push(message.text()));
   page.on("pageerror", (error) => seen.errors.push(String(error)));
   page.on("request", (request) => { if (!request.url().startsWith(new URL(url).origin) && !request.url().startsWith("data:")) seen.requests.push(request.url()); });
@@ -29,7 +30,7 @@ const step = (page) => page.evaluate(() => Number(document.querySelector("#tiles
 
 const page = await open({}, "#runs=" + encodeURIComponent(live));
 seen.first = await step(page);
-await page.waitForFunction((before) => Number(document.querySelector("#tiles dd").firstChild.textContent.replace(/\D/g, "")) > before, seen.first, { timeout: 60000 });
+await page.waitForFunction((before) => Number(document.querySelector("#tiles dd").firstChild.textContent.replace(/\D/g, "")) > before, seen.first);
 seen.later = await step(page);
 await page.getByLabel("Show curves of " + other).check();
 // A run that is evaluated has a second line of its own: only the name tells that the other run is there.
@@ -51,14 +52,20 @@ for (const axis of ["Tokens", "Time"]) await page.getByRole("button", { name: ax
 await page.getByRole("button", { name: "Log y" }).click();
 for (const tab of ["Memory", "Ranks", "Checkpoints", "Events", "Config"]) {
   await page.getByRole("tab", { name: tab }).click();
-  await page.waitForTimeout(150);
+  await page.waitForFunction((name) => !document.getElementById("panel-" + name).hidden && document.getElementById("panel-" + name).childElementCount > 0, tab.toLowerCase());
   if (tab === "Memory") { await page.waitForSelector(".arena canvas"); await check(page, "memory"); }
-  if (tab === "Config") { seen.differing = await page.locator("tr.differs td.key").allTextContents(); await check(page, "config"); }
+  if (tab === "Config") { await page.waitForSelector("tr.differs td.key"); seen.differing = await page.locator("tr.differs td.key").allTextContents(); await check(page, "config"); }
 }
+// The other run's directory has a trace.
+await page.getByTitle(other, { exact: true }).click();
+await page.getByRole("tab", { name: "Timeline" }).click();
+await page.waitForSelector("#panel-timeline canvas");
+seen.timeline = await page.locator("#panel-timeline canvas").getAttribute("aria-label");
+await check(page, "timeline");
 await page.close();
 for (const [name, options] of [["dark", { colorScheme: "dark" }], ["phone", { viewport: { width: 390, height: 844 }, hasTouch: true }]]) {
   const more = await open(options, "#runs=" + encodeURIComponent(live + "," + other));
-  await more.waitForTimeout(200);
+  await more.waitForFunction((count) => charts.get("loss").lines.length >= count, 2);
   await check(more, name);
   seen[name] = await more.evaluate(() => [document.documentElement.dataset.theme, document.documentElement.scrollWidth <= innerWidth]);
   await more.close();

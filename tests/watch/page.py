@@ -50,6 +50,7 @@ class Page(dash.DashTest):
 
     def test_beside_a_run_of_two_ranks(self):
         self.train(config(GPT2, train={"steps": 30, "eval_every": 10, "lr": 0.001}, checkpoint={"every": 10}), "runs/<b>before<b>")
+        self.tandem("profile", self.directory / "runs/<b>before<b>.yaml", "--steps", "1", "--trace", self.directory / "runs/<b>before<b>/trace.json")
         content = config(GPT2, parallel={"strategy": "fsdp", "data": 2}, train={"steps": 1000000, "batch": 8, "micro_batch": 1, "eval_every": 20},
                          checkpoint={"every": 20})
         path = self.write_config(content, "live.yaml")
@@ -69,6 +70,7 @@ class Page(dash.DashTest):
         self.assertIn("live", seen["lines"])
         self.assertEqual([True, True, True], [seen["zoomed"], seen["tip"], seen["reset"]])
         self.assertIn("train.lr", seen["differing"])
+        self.assertRegex(seen["timeline"], r"Timeline of one step of .*: \d\d+ commands on 1 streams")
         self.assertEqual(["dark", True], seen["dark"])
         self.assertTrue(seen["phone"][1], "the page is wider than a phone")
 

@@ -17,10 +17,10 @@ const source = {
   },
 };
 
-const state = { runs: [], chosen: [], focus: null, data: {}, zoomed: {}, detail: {}, arena: {}, tab: "curves", onlyDiffering: true };
+const state = { runs: [], chosen: [], focus: null, data: {}, zoomed: {}, detail: {}, arena: {}, timeline: {}, tab: "curves", onlyDiffering: true };
 const charts = new Map();
 const panels = {};
-const tabs = [["curves", "Curves"], ["memory", "Memory"], ["ranks", "Ranks"], ["checkpoints", "Checkpoints"], ["events", "Events"], ["config", "Config"]];
+const tabs = [["curves", "Curves"], ["memory", "Memory"], ["timeline", "Timeline"], ["ranks", "Ranks"], ["checkpoints", "Checkpoints"], ["events", "Events"], ["config", "Config"]];
 
 const row = (id) => state.runs.find((run) => run.id === id) || { id };
 const colorOf = (id) => palette[document.documentElement.dataset.theme][Math.max(0, state.chosen.indexOf(id)) % 8];
@@ -58,7 +58,7 @@ function lineOf(id, name, more) {
 }
 
 function marksOf(id) {
-  const kinds = { resume: "warn", overflow: "bad", diverged: "bad", interrupt: "warn", warning: "warn", changed: "warn", damaged_metrics: "bad", bad_checkpoint: "bad", sink: "warn" };
+  const kinds = { resume: "warn", overflow: "bad", diverged: "bad", interrupt: "warn", warning: "warn", changed: "warn", damaged_metrics: "bad", bad_checkpoint: "bad", sink: "warn", spike: "bad", diverging: "bad", straggler: "warn", failure: "bad", checkpoint_failed: "bad" };
   const curve = (state.data[id] || {}).loss;
   if (!curve || !curve.s.length || !state.detail[id]) return [];
   return state.detail[id].events.filter((event) => kinds[event.type]).slice(-60).map((event) => {
@@ -123,6 +123,17 @@ async function drawArena() {
   place.replaceChildren(picture && picture.buffers.length ? new ArenaPicture(picture).element : make("p", { class: "empty" }, "No plan.json that can be drawn."));
 }
 
+async function drawTimeline() {
+  const id = state.focus, place = panels.timeline.element;
+  if (state.tab !== "timeline" || place.dataset.id === id) return;
+  if (!state.timeline[id]) state.timeline[id] = await source.get("timeline", { id }).catch(() => null);
+  if (state.focus !== id) return;
+  const picture = state.timeline[id];
+  place.dataset.id = picture ? id : "";
+  place.replaceChildren(picture ? new Timeline(picture).element : make("section", { class: "card wide" }, make("div", { class: "head" }, make("h2", {}, "One step")),
+    make("p", { class: "empty" }, "No trace yet. `tandem profile CONFIG --trace RUN/trace.json` writes one into the run's directory.")));
+}
+
 function table(heads, rows, empty) {
   if (!rows.length) return make("p", { class: "empty" }, empty);
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "table" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads.map(([text, kind]) => make("th", { class: kind, scope: "col" }, text)))), make("tbody", {}, ...rows)));
@@ -130,16 +141,18 @@ function table(heads, rows, empty) {
 
 function drawRanks() {
   const ranks = (state.detail[state.focus] || {}).ranks || [];
-  const times = ranks.map((rank) => rank.step_ms).filter(Number.isFinite).sort((a, b) => a - b);
-  const middle = times[times.length >> 1], most = times[times.length - 1];
+  // Ranks wait for each other, so that their steps take the same time: the slow one is the one that does not wait.
+  const busy = (rank) => rank.step_ms - (rank.comm_wait_ms || 0);
+  const times = ranks.map(busy).filter(Number.isFinite).sort((a, b) => a - b);
+  const middle = times[(times.length - 1) >> 1], most = Math.max(...ranks.map((rank) => rank.step_ms || 0));
   const furthest = Math.max(...ranks.map((rank) => rank.step || 0));
   panels.ranks.element.replaceChildren(make("section", { class: "card wide" }, make("div", { class: "head" }, make("h2", {}, "Ranks"), make("span", {}, "means of the last steps")),
-    table([["rank", ""], ["step", "num"], ["step time", ""], ["wait for data", "num"], ["resident", "num"], ["device", "num"], ["note", ""]],
+    table([["rank", ""], ["step", "num"], ["step time", ""], ["wait for ranks", "num"], ["wait for data", "num"], ["resident", "num"], ["device", "num"], ["note", ""]],
       ranks.map((rank) => make("tr", {}, make("td", {}, String(rank.rank)), make("td", { class: "num" }, format.number(rank.step)),
         make("td", { class: "bar-cell" }, make("i", { style: { width: Math.max(2, 90 * rank.step_ms / most) + "px" } }), format.ms(rank.step_ms)),
-        make("td", { class: "num" }, format.ms(rank.data_wait_ms)), make("td", { class: "num" }, format.bytes(rank.rss_bytes)),
+        make("td", { class: "num" }, format.ms(rank.comm_wait_ms)), make("td", { class: "num" }, format.ms(rank.data_wait_ms)), make("td", { class: "num" }, format.bytes(rank.rss_bytes)),
         make("td", { class: "num" }, rank.device_bytes ? format.bytes(rank.device_bytes) : "–"),
-        make("td", { class: "tag" }, rank.step < furthest - 1 ? `behind by ${furthest - rank.step}` : rank.step_ms > 1.2 * middle ? "slow" : ""))),
+        make("td", { class: "tag" }, rank.step < furthest - 1 ? `behind by ${furthest - rank.step}` : busy(rank) > 1.25 * middle && busy(rank) > middle + 2 ? "slow" : ""))),
       "One rank: its times and memory are the curves.")));
 }
 
@@ -223,7 +236,7 @@ function drawList() {
   }));
 }
 
-const drawPanel = { curves: drawCurves, memory: drawMemory, ranks: drawRanks, checkpoints: drawCheckpoints, events: drawEvents, config: drawConfig };
+const drawPanel = { curves: drawCurves, memory: drawMemory, timeline: drawTimeline, ranks: drawRanks, checkpoints: drawCheckpoints, events: drawEvents, config: drawConfig };
 let due = false;
 function draw() {
   if (due) return;
@@ -345,7 +358,7 @@ function build() {
   panels.memory.chart = new Chart({ title: "Measured", format: format.bytes, bytes: true, zero: true, linear: true, low: true });
   panels.memory.arena = make("div", { class: "card-place", style: { "grid-column": "1 / -1" } });
   panels.memory.element.append(panels.memory.parts, panels.memory.arena, panels.memory.chart.element);
-  const setTheme = (name) => { document.documentElement.dataset.theme = name; panels.memory.arena.dataset.id = ""; draw(); };
+  const setTheme = (name) => { document.documentElement.dataset.theme = name; panels.memory.arena.dataset.id = ""; panels.timeline.element.dataset.id = ""; draw(); };
   const dark = matchMedia("(prefers-color-scheme: dark)");
   setTheme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
