@@ -26,7 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # How other programs run a step, as ratios to Tandem's kernels. Eager PyTorch moves the bytes between products about three
 # times as often. Megatron's attention before 2023 wrote its scores to memory; flash attention of 2023 was made for Ampere
 # and reached about a third of what kernels for Hopper do. issue_us: CPU time for what is one command of Tandem's, which
-# bounds small layers. These are the same for all rows; only compute_factor is fitted, one for each framework and GPU.
+# bounds small layers. They were chosen by looking at the tables, the same for all rows; compute_factor is
+# fitted by --fit-factors, one for each framework and GPU.
 EAGER_MEGATRON = {"fused_attention": 0, "issue_us": 145, "launch_us": 0, "reduces_once": 1}
 SOFTWARE = {
     "Tandem": {},

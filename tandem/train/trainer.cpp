@@ -168,20 +168,13 @@ class Trainer {
     return (every.steps > 0 && step % every.steps == 0) || result.save;
   }
 
-  // Whether a save can end before a notice does, as far as is known. A save under way is finished in any
-  // case.
+  // Whether a save can end before a notice does. One that is under way is finished in any case.
   bool save_fits() {
     const std::optional<spot::Notice> notice = interrupt_.notice();
-    std::string why;
-    if (notice && !config_.checkpoint.on_notice) why = "checkpoint.on_notice is false";
-    if (const std::optional<double> takes = clock_.time_of_save_s(); notice && notice->at_s && takes) {
-      const double left = *notice->at_s - spot::unix_s();
-      if (*takes > left) why = fmt::format("a save takes about {:.1f} s and {:.1f} s are left", *takes, left);
-    }
+    const std::string why = notice ? clock_.why_no_save(*notice, spot::unix_s()) : "";
     const bool fits = world_.all(why.empty(), "notice");
     if (!fits)
-      journal_.message(
-          fmt::format("no save is begun: {}", why.empty() ? "another rank's notice is too short" : why));
+      journal_.message("no save is begun: " + (why.empty() ? "another rank's notice is too short" : why));
     return fits;
   }
 

@@ -97,7 +97,8 @@ class Sinks(kill.StoppedRuns):
 
     def test_histograms_count_every_weight_and_gradient_once_on_any_mesh(self):
         log = {"tensorboard": True, "histograms": 2}
-        run = self.train(config(GPT2, log=log, train={"steps": 5}), "one")
+        untied = {**GPT2, "tied": False}
+        run = self.train(config(untied, log=log, train={"steps": 5}), "one")
         alone = event_files.histograms(run)
         parameters = json.loads((run / "plan.json").read_text())["parameters"]
         for kind in ("weights/", "gradients/"):
@@ -109,10 +110,17 @@ class Sinks(kill.StoppedRuns):
                     self.assertEqual(count, sum(buckets.values()), tag)
         self.assertTrue(any(len(buckets) > 5 for tag, seen in alone.items() if tag.startswith("gradients/") for _, _, buckets in seen))
         for strategy in ("ddp", "zero1", "fsdp"):
-            path = self.write_config(config(GPT2, log=log, train={"steps": 2, "batch": 8, "micro_batch": 1}, parallel={"strategy": strategy, "data": 2}))
+            path = self.write_config(config(untied, log=log, train={"steps": 2, "batch": 8, "micro_batch": 1}, parallel={"strategy": strategy, "data": 2}))
             self.tandem("launch", "--nproc-per-node", "2", "train", path, "--run-dir", self.directory / strategy)
             found = event_files.histograms(self.directory / strategy)
             self.assertEqual({tag: seen[0][1] for tag, seen in alone.items()}, {tag: seen[0][1] for tag, seen in found.items()}, strategy)
+
+    def test_the_gradient_of_a_tied_table_has_no_histogram(self):
+        run = self.train(config(GPT2, log={"tensorboard": True, "histograms": 2}, train={"steps": 2}), "tied")
+        found = event_files.histograms(run)
+        self.assertIn("weights/embed.weight", found)
+        self.assertNotIn("gradients/embed.weight", found)
+        self.assertGreater(sum(tag.startswith("gradients/") for tag in found), 5)
 
     def test_that_cannot_be_written_do_not_stop_the_run(self):
         run = self.directory / "run"

@@ -113,18 +113,27 @@ void TensorHistograms::take(std::string_view kind, double scale, std::vector<His
   struct Part {
     const Slice* slice;
     const Piece* piece;
+    std::string_view unit;
   };
+  std::vector<std::string_view> in_two;  // units whose gradient lies in two buffers until the update
   std::map<std::string_view, std::vector<Part>> parts;
   const CompiledStep& step = session_.step();
   for (const Persistent& item : step.persistents) {
     if (!std::string_view(item.name).starts_with(kind)) continue;
     const std::string_view unit = std::string_view(item.name).substr(kind.size());
     const std::vector<Piece>* pieces = pieces_of(step, unit, item.slice.type.shape.elems());
+    if (const size_t colon = unit.rfind(':'); pieces == nullptr && colon != std::string_view::npos) {
+      in_two.push_back(unit.substr(0, colon));
+      continue;
+    }
     TANDEM_CHECK(pieces != nullptr, "nobody knows where tensors lie in {}", item.name);
     for (const Piece& piece : *pieces) {
-      if (piece.owned) parts[piece.tensor].push_back({&item.slice, &piece});
+      if (piece.owned) parts[piece.tensor].push_back({&item.slice, &piece, unit});
     }
   }
+  std::erase_if(parts, [&](const auto& tensor) {
+    return std::find(in_two.begin(), in_two.end(), tensor.second.front().unit) != in_two.end();
+  });
   session_.wait();
   const size_t prefix = into.empty() ? 0 : into.front().name.find('/') + 1;
   const auto count_one = [&](int64_t i, int) {
@@ -132,7 +141,7 @@ void TensorHistograms::take(std::string_view kind, double scale, std::vector<His
     const auto found = parts.find(std::string_view(one.name).substr(prefix));
     one = Histogram(one.name);
     if (found == parts.end()) return;
-    for (const auto& [slice, piece] : found->second) {
+    for (const auto& [slice, piece, unit] : found->second) {
       const int64_t end = piece->offset + piece->box.elems();
       for (int64_t first = piece->offset; first < end; first += kAtOnce) {
         std::vector<float> values = values_of(session_, *slice, first, std::min(kAtOnce, end - first));

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
+
 namespace tandem {
 namespace {
 
@@ -61,6 +63,13 @@ bool SaveClock::is_due(double now_s) const { return now_s - last_s_ >= interval_
 std::optional<double> SaveClock::time_of_save_s() const {
   if (!slowest_) return std::nullopt;
   return (slowest_->snapshot_s + slowest_->write_s) * static_cast<double>(1 + under_way_);
+}
+
+std::string SaveClock::why_no_save(const spot::Notice& notice, double unix_s) const {
+  if (!config_.on_notice) return "checkpoint.on_notice is false";
+  const std::optional<double> takes = time_of_save_s();
+  if (!takes || !notice.at_s || *takes <= *notice.at_s - unix_s) return "";
+  return fmt::format("a save takes about {:.1f} s and {:.1f} s are left", *takes, *notice.at_s - unix_s);
 }
 
 }  // namespace tandem

@@ -8,9 +8,11 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "tandem/checkpoint/writer.h"
 #include "tandem/config/config.h"
+#include "tandem/watch/spot/notice.h"
 
 namespace tandem {
 
@@ -34,6 +36,8 @@ class SaveClock {
   double mtbf_s(double now_s) const;
   // Until a save that begins now would be safe, one under way included; nothing before the first was seen.
   std::optional<double> time_of_save_s() const;
+  // Why none should be begun after a notice; empty where one should.
+  std::string why_no_save(const spot::Notice& notice, double unix_s) const;
 
  private:
   CheckpointConfig config_;
