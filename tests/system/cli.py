@@ -9,7 +9,7 @@ import tandem_run
 from tandem_run import BAD_USAGE, DONE, FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize", "import",
-            "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
+            "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "status", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
 PASSES = ("model", "precision", "differentiate", "recompute", "fuse", "schedule")
 CATEGORIES = {"weights", "master", "gradients", "optimizer", "activations", "cache", "communication", "workspace", "host"}
 
@@ -310,7 +310,7 @@ class FromTextToText(TandemTest):
 class RunDirectory(TandemTest):
     """Names in these lists are promised in docs/interface.md; the last test holds them against it."""
 
-    FILES = ("config.yaml", "plan.json", "metrics.jsonl", "metrics.csv", "events.jsonl", "summary.json", "checkpoints",
+    FILES = ("config.yaml", "plan.json", "metrics.jsonl", "metrics.csv", "events.jsonl", "summary.json", "status.json", "checkpoints",
              "logs")
     METRICS = ("step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "tokens", "tokens_per_s", "step_ms",
                "data_wait_ms", "rss_bytes", "device_bytes", "mfu", "time")

@@ -46,7 +46,7 @@ class Ranks(TandemTest):
             rows = [json.loads(line) for line in (self.directory / f"run/logs/rank-{rank}.jsonl").read_text().splitlines()]
             self.assertEqual([1, 2, 3, 4, 5], [row["step"] for row in rows])
             for row in rows:
-                self.assertEqual({"step", "step_ms", "data_wait_ms", "rss_bytes", "device_bytes"}, set(row))
+                self.assertEqual({"step", "step_ms", "data_wait_ms", "comm_wait_ms", "rss_bytes", "device_bytes", "node", "pid"}, set(row))
                 self.assertLess(0, row["step_ms"])
                 self.assertLess(0, row["rss_bytes"])
 

@@ -113,7 +113,8 @@ class Sinks(kill.StoppedRuns):
             path = self.write_config(config(untied, log=log, train={"steps": 2, "batch": 8, "micro_batch": 1}, parallel={"strategy": strategy, "data": 2}))
             self.tandem("launch", "--nproc-per-node", "2", "train", path, "--run-dir", self.directory / strategy)
             found = event_files.histograms(self.directory / strategy)
-            self.assertEqual({tag: seen[0][1] for tag, seen in alone.items()}, {tag: seen[0][1] for tag, seen in found.items()}, strategy)
+            expected = {tag: seen[0][1] for tag, seen in alone.items() if strategy != "ddp" or tag.startswith("weights/")}
+            self.assertEqual(expected, {tag: seen[0][1] for tag, seen in found.items()}, strategy)
 
     def test_the_gradient_of_a_tied_table_has_no_histogram(self):
         run = self.train(config(GPT2, log={"tensorboard": True, "histograms": 2}, train={"steps": 2}), "tied")

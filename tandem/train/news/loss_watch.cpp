@@ -18,7 +18,11 @@ void tell_news(const std::optional<LossWatch::News>& news, int64_t step, const S
   nlohmann::json fields = {
       {"step", step}, {"loss", result.loss}, {"usual", news->usual}, {"since", news->since}};
   fields.update(batch_facts(loader, result));
-  journal.event(spike ? "spike" : "diverging", what, fields);
+  if (spike) {
+    journal.event("spike", what, fields);
+  } else {
+    journal.event("diverging", what, fields);
+  }
 }
 
 }  // namespace tandem

@@ -18,6 +18,8 @@ bool is_parameter(std::string_view tensor) {
   return tensor.find(':') == std::string_view::npos && !tensor.starts_with(kHintPrefix);
 }
 
+// Buffers, before a colon and the name of a unit.
+constexpr std::string_view kWeights = "weights", kGradients = "grads", kPartsOfGradients = "grads_part";
 constexpr int64_t kAtOnce = 1 << 20;  // elements: what is copied stays small
 
 // The values of elements [first, first + count) of a buffer.
@@ -48,14 +50,22 @@ std::vector<float> values_of(const Session& session, const Slice& slice, int64_t
   return values;
 }
 
-// Where the tensors of a unit lie in a buffer of this length: as in its weights, or, in a part of them that
-// is this rank's own, as in their master.
+// Where the tensors of a unit lie in a buffer of this length: as in its weights or, where that is this rank's
+// part of them alone, as in its optimizer's states.
 const std::vector<Piece>* pieces_of(const CompiledStep& step, std::string_view unit, int64_t elems) {
-  for (const char* kind : {"weights", "master"}) {
-    const Persistent* holder = step.find(fmt::format("{}:{}", kind, unit));
-    if (holder != nullptr && holder->slice.type.shape.elems() == elems) return &holder->pieces;
+  const std::string end = fmt::format(":{}", unit);
+  for (const Persistent& item : step.persistents) {
+    if (item.name.starts_with(kGradients)) continue;  // is one piece by itself
+    if (item.name.ends_with(end) && item.slice.type.shape.elems() == elems) return &item.pieces;
   }
   return nullptr;
+}
+
+// Tied tables: their gradient lies in two buffers until the update adds them.
+bool is_in_two(const CompiledStep& step, std::string_view tensor) {
+  const std::string begin = fmt::format("grad:{}:", tensor);
+  return std::any_of(step.persistents.begin(), step.persistents.end(),
+                     [&](const Persistent& item) { return item.name.starts_with(begin); });
 }
 
 std::vector<double> packed(const std::vector<Histogram>& histograms, int rank, int num_ranks) {
@@ -113,27 +123,24 @@ void TensorHistograms::take(std::string_view kind, double scale, std::vector<His
   struct Part {
     const Slice* slice;
     const Piece* piece;
-    std::string_view unit;
   };
-  std::vector<std::string_view> in_two;  // units whose gradient lies in two buffers until the update
   std::map<std::string_view, std::vector<Part>> parts;
   const CompiledStep& step = session_.step();
   for (const Persistent& item : step.persistents) {
-    if (!std::string_view(item.name).starts_with(kind)) continue;
-    const std::string_view unit = std::string_view(item.name).substr(kind.size());
+    const size_t colon = item.name.find(':');
+    const std::string_view what = std::string_view(item.name).substr(0, colon);
+    if (what != kind && (kind != kGradients || what != kPartsOfGradients)) continue;
+    const std::string_view unit = std::string_view(item.name).substr(colon + 1);
     const std::vector<Piece>* pieces = pieces_of(step, unit, item.slice.type.shape.elems());
-    if (const size_t colon = unit.rfind(':'); pieces == nullptr && colon != std::string_view::npos) {
-      in_two.push_back(unit.substr(0, colon));
-      continue;
-    }
-    TANDEM_CHECK(pieces != nullptr, "nobody knows where tensors lie in {}", item.name);
+    if (pieces == nullptr) continue;  // parts of gradients under ddp: nothing else is cut like them
     for (const Piece& piece : *pieces) {
-      if (piece.owned) parts[piece.tensor].push_back({&item.slice, &piece, unit});
+      const std::string_view tensor =
+          std::string_view(piece.tensor).substr(piece.tensor.rfind(':') + 1);  // of a state: its parameter
+      if (piece.owned) parts[tensor].push_back({&item.slice, &piece});
     }
   }
-  std::erase_if(parts, [&](const auto& tensor) {
-    return std::find(in_two.begin(), in_two.end(), tensor.second.front().unit) != in_two.end();
-  });
+  if (kind == kGradients)
+    std::erase_if(parts, [&](const auto& tensor) { return is_in_two(step, tensor.first); });
   session_.wait();
   const size_t prefix = into.empty() ? 0 : into.front().name.find('/') + 1;
   const auto count_one = [&](int64_t i, int) {
@@ -141,7 +148,7 @@ void TensorHistograms::take(std::string_view kind, double scale, std::vector<His
     const auto found = parts.find(std::string_view(one.name).substr(prefix));
     one = Histogram(one.name);
     if (found == parts.end()) return;
-    for (const auto& [slice, piece, unit] : found->second) {
+    for (const auto& [slice, piece] : found->second) {
       const int64_t end = piece->offset + piece->box.elems();
       for (int64_t first = piece->offset; first < end; first += kAtOnce) {
         std::vector<float> values = values_of(session_, *slice, first, std::min(kAtOnce, end - first));
@@ -160,11 +167,11 @@ void TensorHistograms::take(std::string_view kind, double scale, std::vector<His
 
 std::function<void()> TensorHistograms::before_update(int64_t step, double scale) {
   if (!is_due(step)) return {};
-  return [this, scale] { take("grad:", scale, gradients_); };
+  return [this, scale] { take(kGradients, scale, gradients_); };
 }
 
 std::vector<Histogram> TensorHistograms::take_weights() {
-  take("weights:", 1, weights_);
+  take(kWeights, 1, weights_);
   std::vector<Histogram> all = weights_;
   all.insert(all.end(), gradients_.begin(), gradients_.end());
   if (world_.size() > 1) {

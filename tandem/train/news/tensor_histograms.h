@@ -1,7 +1,7 @@
 // How the weights and the gradients of a step are spread (log.histograms). Gradients are looked at between
 // the passes and the update, which leaves none. Every rank counts what it owns, and the counts of all are
 // added up: only steps with histograms pay, and what is trained does not change. A tied table's gradient lies
-// in two buffers until the update adds them: it has none.
+// in two buffers until the update adds them, and has none; under ddp no gradient has one.
 #pragma once
 
 #include <functional>
