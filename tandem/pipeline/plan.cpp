@@ -11,6 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_prepare(const std::vector<std::string>& words) {
+  return words.size() > 1 && fs::path(words[0]).filename() == "tandem" && words[1] == "prepare";
+}
+
 // `tandem train` and `tandem prepare` go on from what they find, alone or under a launcher.
 bool goes_on_by_itself(const std::vector<std::string>& words) {
   if (words.size() < 2 || fs::path(words[0]).filename() != "tandem") return false;
@@ -62,6 +66,7 @@ class Planner {
     }
     work.captures = !step.out.empty() && !names_out;
     work.resumes = step.spec->resume.value_or(!step.spec->shell && goes_on_by_itself(work.command));
+    work.appears_whole = !step.spec->shell && is_prepare(work.command);
     return work;
   }
 

@@ -18,6 +18,7 @@ struct Work {
   std::string output;                    // where the step writes, likewise; empty: nowhere
   bool captures = false;                 // what it prints is its output: its words have no {out}
   bool resumes = false;                  // a killed one goes on from what it left
+  bool appears_whole = false;            // it keeps that beside its output, which must not be there
   std::vector<std::string> command;      // what is run
   std::vector<std::string> environment;  // on top of the runner's
   std::vector<std::string> digests;      // of the step's inputs; empty for those that a step makes

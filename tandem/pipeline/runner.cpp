@@ -139,7 +139,8 @@ class Runner {
     fs::remove(home / kRecord);
     const fs::path output = work.output.empty() ? fs::path() : plan_.folder() / work.output;
     const bool goes_on = work.resumes && is_there(output);
-    if (!work.output.empty() && !work.resumes) fs::remove_all(output);
+    // An output that appears whole may be there without its record, whose writer was killed.
+    if (!work.output.empty() && (!work.resumes || work.appears_whole)) fs::remove_all(output);
     const Descriptor log(::open((home / kLog).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
     if (log.get() < 0) throw IoError("{}: cannot be written: {}", log_name(step), std::strerror(errno));
     const Descriptor captured(
