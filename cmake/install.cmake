@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(layers base optimizers store config convert cluster ir models compile comm runtime kernels_cpu kernels_cuda text data checkpoint hub http metrics watch train plan launch chaos dash pipeline cli)
+set(layers base optimizers store config convert cluster ir models compile comm runtime kernels_cpu kernels_cuda text data checkpoint hub http metrics watch train plan launch doctor chaos dash pipeline cli)
 add_library(tandem_library INTERFACE)
 set_target_properties(tandem_library PROPERTIES EXPORT_NAME tandem)
 list(TRANSFORM layers PREPEND tandem_ OUTPUT_VARIABLE layer_targets)

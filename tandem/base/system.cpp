@@ -53,6 +53,13 @@ int64_t status_bytes(std::string_view key) {
 
 }  // namespace
 
+std::string own_program() {
+  std::error_code problem;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", problem);
+  if (problem) throw IoError("/proc/self/exe: cannot be read: {}; is /proc mounted?", problem.message());
+  return path.string();
+}
+
 std::string hostname() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";

@@ -13,6 +13,12 @@ inline double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Seconds since 1970 on the wall's clock, which may be set back.
+inline double unix_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string own_program();  // the path of the program that runs, for starting it again
 std::string hostname();
 std::string cpu_model();             // as the kernel names it, e.g. "AMD EPYC 9R14"
 int64_t total_memory_bytes();        // RAM this process may use: the machine's, or its cgroup's limit

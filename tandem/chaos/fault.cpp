@@ -16,11 +16,8 @@ std::vector<Kind> parse_kinds(std::string_view text) {
     const std::string_view word = text.substr(begin, end - begin);
     begin = end + 1;
     const auto* found = std::find(std::begin(kKindNames), std::end(kKindNames), word);
-    if (found == std::end(kKindNames)) {
-      if (word == "disk" || word == "net")
-        throw ConfigError("--kinds: {} is not there yet; use kill, stop, term or flip", word);
-      throw ConfigError("--kinds: expected a list of kill, stop, term and flip, found '{}'", word);
-    }
+    if (found == std::end(kKindNames))
+      throw ConfigError("--kinds: expected a list of kill, stop, term, flip, disk and net, found '{}'", word);
     const auto kind = static_cast<Kind>(found - std::begin(kKindNames));
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }

@@ -13,9 +13,11 @@ enum class Kind {
   Kill,  // SIGKILL to a rank
   Stop,  // SIGSTOP to a rank; the others give it up
   Term,  // SIGTERM to the launcher, as a scheduler sends it; the run is started again
-  Flip   // all processes killed and a bit of the newest checkpoint turned; the run is started again
+  Flip,  // all processes killed and a bit of the newest checkpoint turned; the run is started again
+  Disk,  // a call of a rank for the run's files fails, or the disk is full or dead from then on
+  Net    // a connection of a rank is cut, or it sends slowly, or not for a while
 };
-inline constexpr std::string_view kKindNames[] = {"kill", "stop", "term", "flip"};
+inline constexpr std::string_view kKindNames[] = {"kill", "stop", "term", "flip", "disk", "net"};
 
 struct Fault {
   Kind kind = Kind::Kill;
@@ -24,7 +26,7 @@ struct Fault {
   uint64_t where = 0;  // a number for whatever else is to be chosen
 };
 
-// "kill,stop": throws ConfigError naming what is unknown, and what this version cannot do.
+// "kill,stop": throws ConfigError naming what is unknown.
 std::vector<Kind> parse_kinds(std::string_view text);
 std::string_view name_of(Kind kind);
 

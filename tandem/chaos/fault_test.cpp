@@ -12,7 +12,7 @@ namespace {
 TEST(ParseKinds, TakesEachOnce) {
   EXPECT_EQ(parse_kinds("kill"), std::vector{Kind::Kill});
   EXPECT_EQ(parse_kinds("flip,kill,flip"), (std::vector{Kind::Flip, Kind::Kill}));
-  for (const char* text : {"", "kil", "kill,", "kill, stop", "disk"})
+  for (const char* text : {"", "kil", "kill,", "kill, stop", "disks"})
     EXPECT_THROW(parse_kinds(text), ConfigError) << text;
 }
 

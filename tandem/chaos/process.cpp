@@ -43,13 +43,15 @@ std::optional<int> rank_in(const std::string& environment) {
                                                                                  : std::nullopt;
 }
 
-[[noreturn]] void become(const std::vector<std::string>& words, int log) {
+[[noreturn]] void become(const std::vector<std::string>& words, int log,
+                         const Process::Variables& variables) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -60,11 +62,12 @@ std::optional<int> rank_in(const std::string& environment) {
 
 }  // namespace
 
-Process::Process(const std::vector<std::string>& words, const std::filesystem::path& log) {
+Process::Process(const std::vector<std::string>& words, const std::filesystem::path& log,
+                 const Variables& variables) {
   const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) throw IoError("{}: cannot be written", log.string());
   pid_ = ::fork();
-  if (pid_ == 0) become(words, fd);
+  if (pid_ == 0) become(words, fd, variables);
   ::close(fd);
   if (pid_ < 0) throw IoError("no process can be started");
   ::setpgid(pid_, pid_);  // as the child does: whoever is first

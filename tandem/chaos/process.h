@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem::chaos {
@@ -15,8 +16,10 @@ namespace tandem::chaos {
 // Leads a process group of its own and dies with this process, or with this object.
 class Process {
  public:
-  // What it prints is added to `log`. Throws IoError.
-  Process(const std::vector<std::string>& words, const std::filesystem::path& log);
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  // What it prints is added to `log`, the variables to its environment. Throws IoError.
+  Process(const std::vector<std::string>& words, const std::filesystem::path& log,
+          const Variables& variables = {});
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

@@ -23,13 +23,37 @@ milliseconds in_ms(double seconds) { return milliseconds(static_cast<int64_t>(se
 // Past it, something hangs.
 milliseconds limit_of(double undisturbed_s) { return in_ms(120 + 20 * undisturbed_s); }
 
-std::vector<std::string> train_words(const Setup& setup, const std::filesystem::path& directory) {
+constexpr std::string_view kDiskFaults[] = {"eio", "enospc", "full", "dead", "short", "lost"};
+constexpr std::string_view kNetFaults[] = {"cut", "slow", "stall"};
+
+std::filesystem::path calls_of(const std::filesystem::path& directory, int rank) {
+  return std::filesystem::absolute(directory) / fmt::format("calls.{}", rank);
+}
+
+// Calls of ranks for files of the run are counted and listed.
+Process::Variables counting(const Setup& setup, const std::filesystem::path& directory) {
+  if (setup.library.empty()) return {};
+  const std::filesystem::path whole = std::filesystem::absolute(directory);
+  return {{"LD_PRELOAD", std::filesystem::absolute(setup.library).string()},
+          {"TANDEM_FAULT_DIR", (whole / "run").string()},
+          {"TANDEM_FAULT_LOG", (whole / "calls").string()}};
+}
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::string> train_words(const Setup& setup, const std::filesystem::path& directory,
+                                     int max_restarts = kMaxRestarts) {
   std::vector<std::string> words = {setup.program,
                                     "launch",
                                     "--nproc-per-node",
                                     std::to_string(setup.num_ranks),
                                     "--max-restarts",
-                                    std::to_string(kMaxRestarts),
+                                    std::to_string(max_restarts),
                                     "--log-dir",
                                     (directory / "logs").string(),
                                     "train"};
@@ -113,15 +137,69 @@ class Trial {
   // What went wrong; empty where the run has come to its end.
   std::string train() {
     for (int starts = 0; starts < kMostStarts; ++starts) {
-      Process process(train_words(setup_, directory_), log());
-      if (starts == 0) hurt(process);
+      const bool first = starts == 0, on_disk = first && fault_.kind == Kind::Disk;
+      Process process(train_words(setup_, directory_, on_disk ? 0 : kMaxRestarts), log(),
+                      first ? variables() : Process::Variables());
+      if (first && !on_disk && fault_.kind != Kind::Net) hurt(process);
       const std::optional<int> code = process.wait(limit_of(undisturbed_s_));
       if (!code) return fmt::format("hangs: no end after {} s", limit_of(undisturbed_s_).count() / 1000);
+      if (on_disk) tell_disk();
+      if (first && fault_.kind == Kind::Net) tell_net();
       if (*code == 0) return "";
       if (*code != kInterrupted && !killed_) return fmt::format("exit code {}: {}", *code, last_line(log()));
       killed_ = false;
     }
     return fmt::format("no end after {} starts", kMostStarts);
+  }
+
+  std::string_view disk_fault() const { return kDiskFaults[fault_.where % std::size(kDiskFaults)]; }
+  std::string_view net_fault() const { return kNetFaults[fault_.where % std::size(kNetFaults)]; }
+
+  // One of the calls that the undisturbed run's rank made.
+  size_t faulty_call() const {
+    const size_t calls = lines_of(calls_of(setup_.directory / "undisturbed", fault_.rank)).size();
+    return 1 + static_cast<size_t>(fault_.at * static_cast<double>(calls));
+  }
+
+  Process::Variables variables() const {
+    if (fault_.kind != Kind::Disk && fault_.kind != Kind::Net) return {};
+    Process::Variables all = counting(setup_, directory_);
+    all.emplace_back("TANDEM_FAULT_RANK", std::to_string(fault_.rank));
+    if (fault_.kind == Kind::Disk) {
+      all.emplace_back("TANDEM_FAULT_AT", std::to_string(faulty_call()));
+      all.emplace_back("TANDEM_FAULT_KIND", disk_fault());
+    } else {
+      all.emplace_back("TANDEM_TRANSPORT", "tcp");
+      all.emplace_back("TANDEM_FAULT_NET", net_fault());
+      all.emplace_back("TANDEM_FAULT_NET_MS", std::to_string(in_ms(fault_.at * undisturbed_s_).count()));
+    }
+    return all;
+  }
+
+  // Whatever the run says to it: when the disk is well again, it goes on.
+  void tell_disk() {
+    killed_ = true;
+    const std::vector<std::string> calls = lines_of(calls_of(directory_, fault_.rank));
+    const size_t at = faulty_call();
+    if (at > calls.size()) {
+      outcome_.what = fmt::format("rank {} made no call {} for the run's files", fault_.rank, at);
+      return;
+    }
+    std::string call = calls[at - 1];
+    const std::string run = (std::filesystem::absolute(directory_) / "run").string();
+    for (size_t found; (found = call.find(run)) != std::string::npos;) call.replace(found, run.size(), "run");
+    outcome_.what = fmt::format("{} at rank {}'s call {}", disk_fault(), fault_.rank, call);
+  }
+
+  void tell_net() {
+    const double after = fault_.at * undisturbed_s_;
+    const bool happened = std::filesystem::exists(calls_of(directory_, fault_.rank).string() + ".net");
+    const std::string_view kind = net_fault();
+    const char* const what = kind == "cut"    ? "cut a connection of"
+                             : kind == "slow" ? "slowed down what is sent by"
+                                              : "held up for 20 s what is sent by";
+    outcome_.what = happened ? fmt::format("{} rank {} after {:.2f} s", what, fault_.rank, after)
+                             : fmt::format("rank {} sent nothing after {:.2f} s", fault_.rank, after);
   }
 
   void hurt(Process& process) {
@@ -197,7 +275,7 @@ double run_undisturbed(const Setup& setup) {
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
   const double start = steady_s();
-  Process process(train_words(setup, directory), directory / "output.log");
+  Process process(train_words(setup, directory), directory / "output.log", counting(setup, directory));
   const int code = *process.wait(std::chrono::hours(24 * 365));
   if (code != 0)
     throw TrainError("the undisturbed run ended with exit code {}: {}; its output is in {}", code,

@@ -14,6 +14,7 @@ struct Setup {
   std::vector<std::string> config;  // what follows `train`: CONFIG and its --set
   int num_ranks = 1;
   std::filesystem::path directory;  // where trials live, and the undisturbed run
+  std::filesystem::path library;    // what makes calls fail; empty: neither disk nor net
   double stop_s = 2;                // how long a lone rank is stopped; others give a stopped one up
 };
 

@@ -9,6 +9,7 @@
 #include "tandem/cli/draw.h"
 #include "tandem/cli/generate.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/config/mesh.h"
 #include "tandem/train/compile_config.h"
 #include "tandem/train/device_threads.h"
 #include "tandem/train/run_data.h"
@@ -114,7 +115,7 @@ ExitCode run_bench(const Bench& bench, const World& world) {
   const double peak =
       peaks.empty() ? 0 : world.size() * *std::max_element(peaks.begin(), peaks.end());  // of all ranks
   const double flops = static_cast<double>(run.session().step().model_flops) *
-                       static_cast<double>(config.accumulation() * config.parallel.data);
+                       static_cast<double>(passes_per_step(config) * config.parallel.data);
   nlohmann::json planned, allocated;
   for (int i = 0; i < kNumArenas; ++i) {
     const auto arena = static_cast<Arena>(i);
@@ -126,7 +127,7 @@ ExitCode run_bench(const Bench& bench, const World& world) {
       {"rank", world.at().rank()},
       {"world_size", world.size()},
       {"strategy", name_of(config.parallel.strategy)},
-      {"planned_sent", planned_sent(run.session().step(), config.accumulation())},
+      {"planned_sent", planned_sent(run.session().step(), passes_per_step(config))},
       {"sent", sent},
       {"communicator_bytes", communicator_bytes(world)},
       {"precision", name_of(config.precision)},

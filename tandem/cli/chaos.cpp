@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/quantity.h"
+#include "tandem/base/system.h"
 #include "tandem/chaos/trial.h"
 #include "tandem/cli/command.h"
 
@@ -12,7 +14,7 @@ namespace {
 
 struct Flags {
   ConfigFlags config;
-  std::string kinds = "kill,stop,term,flip";
+  std::string kinds;
   std::string directory;
   int64_t tries = 20;
   int64_t only = -1;
@@ -32,7 +34,7 @@ chaos::Setup setup_of(const Flags& flags) {
     throw ConfigError("--ranks {}: the config's mesh has {}; change parallel with --set", flags.ranks,
                       count_of(needed, "rank"));
   chaos::Setup setup;
-  setup.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  setup.program = own_program();
   setup.config.push_back(flags.config.file);
   for (const std::string& set : flags.config.sets) setup.config.insert(setup.config.end(), {"--set", set});
   setup.config.insert(setup.config.end(), {"--set", fmt::format("parallel.timeout={}", flags.timeout_s)});
@@ -78,9 +80,28 @@ void print_table(const std::vector<chaos::Kind>& kinds, const std::map<chaos::Ki
   }
 }
 
-ExitCode run_chaos(const Flags& flags) {
+// Beside the program, as it is built and as it is installed.
+std::filesystem::path fault_library() {
+  const std::filesystem::path path =
+      std::filesystem::path(own_program()).parent_path() / "../lib/tandem/libtandem_faults.so";
+  if (!std::filesystem::exists(path))
+    throw ConfigError("--kinds: disk and net need {}, which is built and installed with the program",
+                      path.lexically_normal().string());
+  return path.lexically_normal();
+}
+
+ExitCode run_chaos(const Flags& given) {
+  Flags flags = given;
+  chaos::Setup setup = setup_of(flags);
+  if (flags.kinds.empty())
+    flags.kinds = setup.num_ranks > 1 ? "kill,stop,term,flip,disk,net" : "kill,stop,term,flip,disk";
   const std::vector<chaos::Kind> kinds = chaos::parse_kinds(flags.kinds);
-  const chaos::Setup setup = setup_of(flags);
+  const auto wants = [&](chaos::Kind kind) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  if (wants(chaos::Kind::Net) && setup.num_ranks == 1)
+    throw ConfigError("--kinds net: one rank sends nothing; give the config a mesh of several");
+  if (wants(chaos::Kind::Disk) || wants(chaos::Kind::Net)) setup.library = fault_library();
   const auto tell = [&](const std::string& line) {
     std::FILE* out = flags.json ? stderr : stdout;
     std::fprintf(out, "%s\n", line.c_str());
@@ -137,10 +158,10 @@ void add_chaos(CLI::App& app, Action& action) {
   command
       ->add_option("--kinds", flags->kinds,
                    "what is done: kill (a rank), stop (a rank), term (the launcher), flip (a bit of the "
-                   "newest checkpoint, all "
-                   "processes killed)")
-      ->type_name("LIST")
-      ->capture_default_str();
+                   "newest checkpoint, all processes killed), disk (a call for the run's files fails, or the "
+                   "disk is full or dead from then on), net (a connection is cut, slow or held up); all of "
+                   "them if not given, net where there are several ranks")
+      ->type_name("LIST");
   command->add_option("--tries", flags->tries, "runs to disturb")
       ->type_name("N")
       ->check(whole_number(1))

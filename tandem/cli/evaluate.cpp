@@ -81,12 +81,14 @@ void add_evaluate(CLI::App& app, Action& action) {
                                  {"eval_loss", result.loss},
                                  {"accuracy", result.accuracy},
                                  {"targets", result.targets}};
+        if (result.top5) object["top5"] = *result.top5;
         for (const EvalSets::Named& set : report.named) object["eval_loss/" + set.name] = set.result.loss;
         if (const auto floor = data->loss_floor()) object["loss_floor"] = *floor;
         std::printf("%s\n", object.dump().c_str());
       } else {
-        std::printf("%s\n", fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f} over {}", source.step(),
-                                        result.loss, result.accuracy,
+        const std::string top5 = result.top5 ? fmt::format(", top 5 {:.4f}", *result.top5) : "";
+        std::printf("%s\n", fmt::format("step {}: eval loss {:.4f}, accuracy {:.4f}{} over {}", source.step(),
+                                        result.loss, result.accuracy, top5,
                                         count_of(result.targets,
                                                  config.model.is_language_model() ? "target" : "image"))
                                 .c_str());

@@ -7,15 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/quantity.h"
+#include "tandem/base/system.h"
 #include "tandem/hub/hub_dtype.h"
 #include "tandem/train/compile_config.h"
 
 namespace tandem::cli {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // 8-bit products are for training; a forward alone is done in the 16 bits that stand beside them.
 Config forward_config(Config config) {
@@ -46,7 +43,7 @@ Text::Text(Session& session, const Config& config, std::vector<int32_t> prompt)
 }
 
 std::span<const float> Text::logits() {
-  const double start = now_s();
+  const double start = steady_s();
   const auto context = static_cast<size_t>(config_.model.context);
   if (tokens_.size() >= context) {
     tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<ptrdiff_t>(std::max<size_t>(1, context / 2)));
@@ -55,7 +52,7 @@ std::span<const float> Text::logits() {
   const std::span<const float> made =
       cached_ ? cached_->add(std::span(tokens_).subspan(static_cast<size_t>(cached_->position())))
               : run_whole();
-  const double spent = now_s() - start;
+  const double spent = steady_s() - start;
   if (prompt_s_ < 0) {
     prompt_s_ = spent;
   } else {

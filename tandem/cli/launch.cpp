@@ -6,7 +6,10 @@
 #include <memory>
 #include <system_error>
 
+#include "tandem/base/system.h"
 #include "tandem/cli/command.h"
+#include "tandem/hub/fill_model.h"
+#include "tandem/hub/kept_files.h"
 #include "tandem/kernels/cuda/device/devices.h"
 #include "tandem/launch/agent.h"
 
@@ -68,12 +71,6 @@ void add_switch(CLI::App& command, const std::string& name, bool& value, const s
     command.add_flag("--" + underscored, value, what)->group("");
 }
 
-std::string own_path() {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "tandem" : path.string();
-}
-
 ProgramKind kind_of(const Flags& flags) {
   if (flags.run_path) return ProgramKind::RunPath;  // before --no-python, as in torchrun
   if (flags.module && flags.no_python)
@@ -127,6 +124,34 @@ void take_rendezvous_settings(Flags& flags, Terminal& terminal) {
     terminal.message(fmt::format("--rdzv-conf: {} has no meaning here, and changes nothing", key));
 }
 
+// Ranks come and go in multiples of this where the config of `tandem train CONFIG` has parallel.elastic; 0
+// where they do not. What is wrong with a config the ranks tell.
+int elastic_unit(const LaunchOptions& options) {
+  if (!options.is_tandem || options.program.size() < 3 || options.program[1] != "train") return 0;
+  CLI::App app("", "tandem");
+  CLI::App* command = app.add_subcommand("train");
+  ConfigFlags flags;
+  std::string run_dir;
+  flags.add_to(*command);
+  command->add_option("--run-dir", run_dir);
+  command->allow_extras();
+  std::vector<std::string> words(options.program.rbegin(),
+                                 options.program.rend() - 1);  // parsed from the back
+  try {
+    app.parse(words);
+    const auto fill = [&](ResolvedConfig& resolved) {
+      const std::filesystem::path run = run_dir.empty() ? "runs/" + resolved.config.name : run_dir;
+      hub::fill_model(resolved, run / hub::kKeptFolder);
+    };
+    const Config config = load_config(flags.file, overrides_of(flags.sets), 1, fill).config;
+    if (config.parallel.elastic != Elastic::Data) return 0;
+    return static_cast<int>(config.parallel.tensor * config.parallel.pipeline);
+  } catch (const CLI::ParseError&) {
+  } catch (const Error&) {
+  }
+  return 0;
+}
+
 ExitCode launch(const CLI::App& app, Flags& flags, const std::vector<std::string>& program) {
   LaunchOptions& options = flags.options;
   Terminal terminal;
@@ -135,15 +160,16 @@ ExitCode launch(const CLI::App& app, Flags& flags, const std::vector<std::string
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     subcommands.push_back(sub->get_name());
   const char* python = std::getenv("PYTHON_EXEC");
-  options.program = complete_program(program, kind_of(flags), own_path(), subcommands,
+  options.program = complete_program(program, kind_of(flags), own_program(), subcommands,
                                      python != nullptr && *python != '\0' ? python : "python3");
-  options.is_tandem = !options.program.empty() && options.program.front() == own_path();
+  options.is_tandem = !options.program.empty() && options.program.front() == own_program();
   options.nodes = parse_nodes(flags.nodes);
   options.backend = parse_backend(flags.backend);
   take_torchruns_forms(flags);
   take_rendezvous_settings(flags, terminal);
   options.ranks_per_node =
       parse_ranks_per_node(flags.ranks_per_node, [] { return static_cast<int>(cuda::devices().size()); });
+  options.rank_unit = elastic_unit(options);
   return static_cast<ExitCode>(run_launch(options, terminal));
 }
 
@@ -240,8 +266,16 @@ void add_launch(CLI::App& app, Action& action) {
   add_switch(*command, "--standalone", options.standalone, "one node, nobody to meet (also the default)");
   add_flag_with_value(*command, "--max-restarts", options.max_restarts,
                       "times to start all ranks again after a failure; 0 if not given", "N", whole_number(0));
+  add_flag_with_value(*command, "--return-after", options.return_after_s,
+                      "with parallel.elastic: seconds until lost ranks are started again; 30 if not given",
+                      "S", number(0));
   add_flag_with_value(*command, "--monitor-interval", options.monitor_interval_s,
                       "seconds between looks at the other nodes; 1 if not given", "S", number(0.01));
+  add_flag_with_value(
+      *command, "--stuck-after", options.stuck_after_s,
+      "seconds that a rank may be stopped or stuck, beyond what its command is known to take, "
+      "before it counts as failed; 5 if not given, 0: for ever",
+      "S", number(0));
   add_flag_with_value(*command, "--grace", options.grace_s,
                       "seconds for ranks to save their work after Ctrl-C or SIGTERM; 300 if not given", "S",
                       number(0));

@@ -6,7 +6,7 @@
 
 #include "tandem/base/file.h"
 #include "tandem/cli/command.h"
-#include "tandem/cluster/job_book.h"
+#include "tandem/cli/submitted.h"
 #include "tandem/cluster/slurm_queue.h"
 
 namespace tandem::cli {
@@ -18,18 +18,9 @@ constexpr int kPausesBetweenQuestions = 6;  // Slurm's controller serves everybo
 struct LogFlags {
   std::string job;
   bool follow = false;
+  int node = 0;
+  CLI::Option* node_option = nullptr;
 };
-
-struct NamedJob {
-  cluster::SubmittedJob job;
-  std::string id;  // of a task, where one was named
-};
-
-NamedJob named(const std::string& number_or_name) {
-  cluster::SubmittedJob job = cluster::JobBook::of_user().find(number_or_name);
-  const bool is_task = number_or_name.starts_with(job.id + "_");
-  return {job, is_task ? number_or_name : job.id};
-}
 
 std::string in_words(const cluster::SlurmState& state) {
   if (state.state.empty()) return "has ended";
@@ -53,18 +44,8 @@ bool show_more(const std::string& path, int64_t& at) {
   return any;
 }
 
-ExitCode show_logs(const LogFlags& flags) {
-  const NamedJob job = named(flags.job);
-  const std::string path =
-      cluster::slurm_output_path(job.job.output, job.id, job.job.name, job.job.directory);
+ExitCode follow_slurm(const Submitted& job, const std::string& path) {
   int64_t at = 0;
-  if (!flags.follow) {
-    if (show_more(path, at)) return ExitCode::Done;
-    const std::string state = in_words(cluster::slurm_state(job.id));
-    std::fprintf(stderr, "job %s %s; it has written nothing to %s yet\n", job.id.c_str(), state.c_str(),
-                 path.c_str());
-    return ExitCode::Done;
-  }
   std::string told;
   for (int pause = 0;; ++pause) {
     // Asked before the file is read: what a job wrote before it ended is there.
@@ -74,22 +55,58 @@ ExitCode show_logs(const LogFlags& flags) {
     if (state.state.empty()) return ExitCode::Done;
     const std::string words = in_words(state);
     if (ask && state.state != "RUNNING" && words != told)
-      std::fprintf(stderr, "job %s %s\n", job.id.c_str(), words.c_str());
+      std::fprintf(stderr, "%s %s\n", job.name().c_str(), words.c_str());
     if (ask) told = words;
     if (std::ferror(stdout) != 0) return ExitCode::Done;  // its reader has gone; the caller says so
     std::this_thread::sleep_for(kPause);
   }
 }
 
-ExitCode cancel(const std::string& number_or_name) {
-  const NamedJob job = named(number_or_name);
-  const std::string id = job.id;
-  if (cluster::slurm_state(id).state.empty()) {
-    std::printf("job %s has ended already\n", id.c_str());
-    return ExitCode::Done;
+ExitCode show_slurm_logs(const Submitted& job, bool follow) {
+  const std::string path =
+      cluster::slurm_output_path(job.job.output, job.id, job.job.name, job.job.directory);
+  if (follow) return follow_slurm(job, path);
+  int64_t at = 0;
+  if (show_more(path, at)) return ExitCode::Done;
+  const std::string state = in_words(cluster::slurm_state(job.id));
+  std::fprintf(stderr, "%s %s; it has written nothing to %s yet\n", job.name().c_str(), state.c_str(),
+               path.c_str());
+  return ExitCode::Done;
+}
+
+ExitCode show_logs(const LogFlags& flags) {
+  const Submitted job = submitted(flags.job);
+  if (!job.on_kubernetes()) {
+    if (flags.node_option->count() > 0)
+      throw ConfigError("--node: is for jobs on Kubernetes; one on Slurm has one output for all nodes");
+    return show_slurm_logs(job, flags.follow);
   }
-  cluster::cancel_in_slurm(id);
-  std::printf("job %s is cancelled; what it has saved stays\n", id.c_str());
+  const auto client = cluster_of(job);
+  bool any = false;
+  cluster::read_kubernetes_log(
+      *client, job.kubernetes(), flags.node, flags.follow,
+      [&](std::string_view bytes) {
+        any = true;
+        std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+        return std::fflush(stdout) == 0;
+      },
+      [&](const std::string& why) { std::fprintf(stderr, "%s %s\n", job.name().c_str(), why.c_str()); });
+  if (!any) std::fprintf(stderr, "%s: there is no output of node %d\n", job.name().c_str(), flags.node);
+  return ExitCode::Done;
+}
+
+// Whether there was something to end.
+bool end_job(const Submitted& job) {
+  if (job.on_kubernetes()) return cluster::cancel_in_kubernetes(*cluster_of(job), job.kubernetes());
+  if (cluster::slurm_state(job.id).state.empty()) return false;
+  cluster::cancel_in_slurm(job.id);
+  return true;
+}
+
+ExitCode cancel(const std::string& number_or_name) {
+  const Submitted job = submitted(number_or_name);
+  std::printf(end_job(job) ? "%s is cancelled; what it has saved stays\n" : "%s has ended already\n",
+              job.name().c_str());
   return ExitCode::Done;
 }
 
@@ -104,6 +121,10 @@ void add_logs(CLI::App& app, Action& action) {
                    "its number, as tandem submit printed it (123_4: a task of an array), or its name")
       ->required();
   command->add_flag("--follow", flags->follow, "go on until the job has ended");
+  flags->node_option =
+      command->add_option("--node", flags->node, "of Kubernetes: the number of the pod to read (0)")
+          ->type_name("N")
+          ->check(whole_number(0));
   command->callback([flags, &action] { action.run = [flags] { return show_logs(*flags); }; });
 }
 

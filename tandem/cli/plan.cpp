@@ -13,6 +13,7 @@
 #include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
 #include "tandem/cli/plan_cluster.h"
+#include "tandem/cli/plan_search.h"
 #include "tandem/compile/pass_list.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
@@ -101,7 +102,7 @@ void print_communication(const Config& config, const std::vector<CompiledStep>& 
     if (ranks[0].position.size(axis) == 1) continue;
     std::string line = fmt::format("  {:<14}", axis_name(axis));
     for (const CompiledStep& step : ranks)
-      line += fmt::format(" {:>16}", sent_per_step(step, axis, config.accumulation()));
+      line += fmt::format(" {:>16}", sent_per_step(step, axis, passes_per_step(config)));
     print_line(line);
   }
 }
@@ -122,10 +123,10 @@ void print_table(const Config& config, const Backend& backend, const std::vector
   }
   print_memory(ranks, static_cast<bool>(backend.memory_bytes));
   print_communication(config, ranks);
-  const auto passes = static_cast<double>(config.accumulation() * mesh.data);
+  const auto passes = static_cast<double>(passes_per_step(config) * mesh.data);
   print_line(fmt::format("\n  {:<14} {:>16}  ({} of {} on each of {}, and one update)", "model FLOPs",
                          format_count(static_cast<double>(step.model_flops) * passes),
-                         count_of(config.accumulation(), "pass"), config.train.micro_batch,
+                         count_of(passes_per_step(config), "pass"), config.train.micro_batch,
                          count_of(mesh.data, "data rank")));
   print_line(fmt::format("  {:<14} {:>16}  pass {}, update {}, eval {}", "commands",
                          step.pass.commands.size() + step.update.commands.size() + step.eval.commands.size(),
@@ -159,7 +160,7 @@ nlohmann::json rank_json(const Config& config, const CompiledStep& step) {
     planned[std::string(arena_name(static_cast<Arena>(i)))] = step.sizes[static_cast<size_t>(i)];
   for (Axis axis : kAxes) {
     if (step.position.size(axis) > 1)
-      sent[std::string(axis_name(axis))] = sent_per_step(step, axis, config.accumulation());
+      sent[std::string(axis_name(axis))] = sent_per_step(step, axis, passes_per_step(config));
   }
   return {{"rank", step.position.rank()},   {"data", step.position.data},
           {"tensor", step.position.tensor}, {"pipeline", step.position.pipeline},
@@ -208,7 +209,9 @@ void add_plan(CLI::App& app, Action& action) {
   };
   CLI::App* command =
       add_command(app, "plan", "compile a config's step and show its exact memory, FLOPs and commands",
-                  "tandem plan configs/cpu-gpt.yaml --set memory.recompute=full");
+                  "tandem plan configs/cpu-gpt.yaml --set memory.recompute=full\n"
+                  "tandem plan configs/llama-8b.yaml --search --cluster h100-sxm:8 --set train.batch=64 "
+                  "--tokens 1T --out best.yaml");
   auto flags = std::make_shared<Flags>();
   flags->config.add_to(*command);
   flags->cluster.add_to(*command);
@@ -229,6 +232,7 @@ void add_plan(CLI::App& app, Action& action) {
     action.run = [flags, &action] {
       if (!flags->dump.empty()) check_dump(flags->dump);
       check_without(flags->without);
+      if (flags->cluster.search) return plan_search(flags->cluster, flags->config, flags->json, action);
       if (flags->cluster.is_set()) return plan_on_cluster(flags->cluster, flags->config, flags->json, action);
       const WorldInfo world = read_world();
       const Config config = flags->config.load(world).config;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "tandem/base/quantity.h"
+#include "tandem/base/thread_pool.h"
 #include "tandem/plan/money.h"
 #include "tandem/plan/time_plan.h"
 #include "tandem/plan/time_report.h"
@@ -19,10 +20,19 @@ namespace tandem::cli {
 void ClusterFlags::add_to(CLI::App& command) {
   command
       .add_option(
-          "--cluster", cluster,
+          "--cluster", clusters,
           "plan for these machines instead: an instance type (p5.48xlarge) or a GPU (h100-sxm) of the "
-          "catalogue and how many GPUs, or a YAML file")
-      ->type_name("NAME[:COUNT]|FILE");
+          "catalogue and how many GPUs, or a YAML file; with --search it may be repeated")
+      ->type_name("NAME[:COUNT]|FILE")
+      ->expected(1)
+      ->take_all();
+  command.add_flag("--search", search,
+                   "find the fastest strategy, mesh, schedule, micro-batch, recomputation, offload and "
+                   "precision that fit, for the keys that the config leaves open");
+  command.add_option("--max-gpus", max_gpus, "with --search: try powers of two up to so many GPUs")
+      ->check(whole_number(1))
+      ->type_name("N");
+  command.add_option("--out", out, "with --search: write the best config, ready to run")->type_name("CONFIG");
   const auto text = [&command](const char* flag, std::string& value, const char* what, const char* type) {
     command.add_option(flag, value, what)->type_name(type);
   };
@@ -37,9 +47,6 @@ void ClusterFlags::add_to(CLI::App& command) {
       ->type_name("FILE");
 }
 
-namespace {
-
-// Steps of the config, or as many as the tokens take.
 double steps_of(const ClusterFlags& flags, const Config& config) {
   if (flags.tokens.empty()) return static_cast<double>(config.train.steps);
   const double tokens = plan::parse_amount(flags.tokens, "--tokens");
@@ -48,9 +55,8 @@ double steps_of(const ClusterFlags& flags, const Config& config) {
   return std::max(1.0, std::ceil(tokens / of_step));
 }
 
-std::vector<plan::Offer> find_offers(const ClusterFlags& flags, const plan::CompiledRanks& ranks,
-                                     const plan::TimePlan& made, const plan::Job& job,
-                                     const std::vector<plan::Price>& prices) {
+std::vector<plan::Offer> offers_of(const plan::CompiledRanks& ranks, const plan::TimePlan& made,
+                                   const plan::Job& job, const std::vector<plan::Price>& prices) {
   std::map<std::pair<int, double>, double> known;  // step by nodes and network
   const auto step_on = [&](const plan::Cluster& cluster) {
     const auto key = std::make_pair(cluster.gpus_per_node, cluster.network + cluster.hop);
@@ -58,25 +64,27 @@ std::vector<plan::Offer> find_offers(const ClusterFlags& flags, const plan::Comp
     if (is_new) it->second = ranks.on(cluster).step_s;
     return it->second;
   };
-  const double budget = flags.budget.empty() ? 0 : plan::parse_dollars(flags.budget, "--budget");
-  const double deadline = flags.deadline.empty() ? 0 : plan::parse_time(flags.deadline, "--deadline");
-  return plan::within(plan::offers(made, prices, job, step_on), budget, deadline);
+  return plan::offers(made, prices, job, step_on);
 }
-
-}  // namespace
 
 ExitCode plan_on_cluster(const ClusterFlags& flags, ConfigFlags config_flags, bool json,
                          const Action& action) {
-  const plan::Cluster cluster = plan::find_cluster(flags.cluster);
+  if (flags.clusters.size() > 1)
+    throw ConfigError("--cluster {}: one plan is for one cluster; add --search to compare several",
+                      flags.clusters[1]);
+  if (flags.max_gpus > 0 || !flags.out.empty())
+    throw ConfigError("{}: goes with --search", flags.out.empty() ? "--max-gpus" : "--out");
+  const plan::Cluster cluster = plan::find_cluster(flags.clusters[0]);
   if (!config_flags.device.empty() && config_flags.device != "cuda")
     throw ConfigError("--device {}: the machines of --cluster {} have GPUs; leave it out",
-                      config_flags.device, flags.cluster);
+                      config_flags.device, flags.clusters[0]);
   config_flags.device = "cuda";
   const WorldInfo world = read_world();
   const Config config = config_flags.load(world).config;
   const Backend backend = plan::backend_on(cluster, make_backend(config, world));
   plan::PlanOptions options;
   options.model = action.model;
+  options.threads = num_cores();
   std::optional<plan::TimelineTrace> trace;
   if (!flags.trace.empty()) {
     trace.emplace(flags.trace);
@@ -93,7 +101,9 @@ ExitCode plan_on_cluster(const ClusterFlags& flags, ConfigFlags config_flags, bo
     made = ranks.on(cluster);
     if (trace) trace->finish(static_cast<int>(made.ranks.size()));
     trace.reset();
-    offers = find_offers(flags, ranks, made, job, prices);
+    const double budget = flags.budget.empty() ? 0 : plan::parse_dollars(flags.budget, "--budget");
+    const double deadline = flags.deadline.empty() ? 0 : plan::parse_time(flags.deadline, "--deadline");
+    offers = plan::within(offers_of(ranks, made, job, prices), budget, deadline);
   }
   if (json) {
     nlohmann::json all = plan::to_json(made);

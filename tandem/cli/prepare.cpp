@@ -8,6 +8,7 @@
 
 #include "tandem/base/quantity.h"
 #include "tandem/cli/command.h"
+#include "tandem/data/prepare/prepare_images.h"
 
 namespace tandem::cli {
 namespace {
@@ -60,12 +61,37 @@ std::string unescaped(const std::string& text) {
 
 struct Flags {
   std::vector<std::string> inputs;
-  std::string out, split_on;
+  std::string out, split_on, images;
   PrepareOptions options;
+  PrepareImagesOptions image_options;
   bool no_eos = false;
 };
 
+ExitCode run_images(Flags& flags) {
+  PrepareImagesOptions& options = flags.image_options;
+  options.eval_fraction = flags.options.eval_fraction;
+  options.threads = flags.options.threads;
+  const bool shows = ::isatty(STDERR_FILENO) != 0;
+  if (shows)
+    options.progress = [](int64_t done, int64_t total) {
+      std::fprintf(stderr, "\r%-78s", fmt::format("{} of {} images", done, total).c_str());
+      if (done == total) std::fprintf(stderr, "\r%78s\r", "");
+    };
+  options.tell = [](const std::string& message) { std::fprintf(stderr, "warning: %s\n", message.c_str()); };
+  const PrepareImagesStats stats = prepare_images(flags.images, flags.out, options);
+  std::string line =
+      fmt::format("{}: {}, {} for training and {} for evaluation in {}, {}", flags.out,
+                  count_of(stats.num_classes, "class"), count_of(stats.train_images, "image"),
+                  stats.eval_images, count_of(stats.num_shards, "shard"), format_bytes(stats.bytes));
+  if (stats.num_broken > 0) line += fmt::format("; {} that cannot be read left out", stats.num_broken);
+  std::printf("%s\n", line.c_str());
+  return ExitCode::Done;
+}
+
 ExitCode run(Flags& flags) {
+  if (flags.images.empty() == flags.inputs.empty())
+    throw ConfigError("prepare: expected FILES of text, or --images DIR, and not both");
+  if (!flags.images.empty()) return run_images(flags);
   PrepareOptions& options = flags.options;
   options.split_on = unescaped(flags.split_on);
   options.separate = !flags.no_eos;
@@ -98,14 +124,30 @@ ExitCode run(Flags& flags) {
 
 void add_prepare(CLI::App& app, Action& action) {
   CLI::App* command = add_command(
-      app, "prepare", "turn text and JSON Lines into memory-mapped token shards",
+      app, "prepare", "turn text, JSON Lines or images into memory-mapped shards",
       "tandem prepare --tokenizer path/to/model --out data/web web/*.jsonl.gz   (then data.train: data/web)");
   auto flags = std::make_shared<Flags>();
   command
       ->add_option("FILES", flags->inputs,
                    "text, .jsonl, and .gz or .zst of them; directories; patterns in quotes")
-      ->required()
       ->take_all();
+  CLI::Option* images =
+      command
+          ->add_option("--images", flags->images,
+                       "instead of FILES: a directory with a folder of JPEG and PNG files for each class, or "
+                       "with CIFAR's .bin files")
+          ->type_name("DIR");
+  command
+      ->add_option("--size", flags->image_options.size,
+                   "keep the middle square of each image as pixels, so many a side; files as they are if not "
+                   "given")
+      ->check(whole_number(1))
+      ->type_name("N")
+      ->needs(images);
+  command
+      ->add_flag("--skip-broken", flags->image_options.skip_broken,
+                 "leave images out that cannot be read, and say which; else the first one ends it")
+      ->needs(images);
   command->add_option("--out", flags->out, "the directory to make, or s3://BUCKET/PREFIX")
       ->required()
       ->type_name("DIR");

@@ -9,6 +9,7 @@
 #include "tandem/cli/command.h"
 #include "tandem/cluster/cloud_init.h"
 #include "tandem/cluster/job_book.h"
+#include "tandem/cluster/kubernetes_jobs.h"
 #include "tandem/cluster/kubernetes_manifest.h"
 #include "tandem/cluster/skypilot_task.h"
 #include "tandem/cluster/slurm_queue.h"
@@ -26,17 +27,14 @@ struct SubmitFlags {
   cluster::CloudInitOptions cloud;
   std::string package;
   std::string run_dir;
+  std::string default_run;  // where none is named
+  std::string context;
+  CLI::Option* space = nullptr;
   bool to_slurm = false, to_kubernetes = false, to_skypilot = false, to_cloud = false;
   bool dry_run = false, no_launcher = false;
   // A flag, and whether one of its kinds was chosen.
   std::vector<std::pair<CLI::Option*, std::vector<const bool*>>> of_some_kinds;
 };
-
-std::string own_path() {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "tandem" : path.string();
-}
 
 // As the first task of an array has it.
 std::string of_task_1(std::string text) {
@@ -49,7 +47,7 @@ void fill_job(SubmitFlags& flags) {
   cluster::Job& job = flags.job;
   if (job.ranks_per_node == 0) job.ranks_per_node = std::max(1, job.gpus_per_node);
   if (job.program.empty())
-    job.program = flags.to_slurm ? own_path() : "tandem";  // others have an image or a package
+    job.program = flags.to_slurm ? own_program() : "tandem";  // others have an image or a package
   WorldInfo world;
   world.world_size = job.nodes * job.ranks_per_node;
   ConfigFlags checked = flags.config;
@@ -57,6 +55,7 @@ void fill_job(SubmitFlags& flags) {
     for (std::string& assignment : checked.sets) assignment = of_task_1(assignment);
   }
   const ResolvedConfig resolved = checked.load(world, flags.run_dir);
+  flags.default_run = "runs/" + resolved.config.name;
   if (job.name.empty()) job.name = resolved.config.name;
   job.config = flags.config.file;
   for (const std::string& assignment : flags.config.sets) {
@@ -69,6 +68,17 @@ void fill_job(SubmitFlags& flags) {
     job.arguments.push_back(flag);
     job.arguments.push_back(value);
   }
+}
+
+// The id alone on standard output, for scripts.
+ExitCode tell(const std::string& id) {
+  std::printf("%s\n", id.c_str());
+  std::fprintf(
+      stderr,
+      "submitted; tandem status %s tells how it stands, tandem logs %s --follow shows it, tandem cancel %s "
+      "ends it\n",
+      id.c_str(), id.c_str(), id.c_str());
+  return ExitCode::Done;
 }
 
 ExitCode submit_slurm(SubmitFlags& flags) {
@@ -88,11 +98,41 @@ ExitCode submit_slurm(SubmitFlags& flags) {
   const cluster::JobBook book = cluster::JobBook::of_user();
   const std::string id = cluster::submit_to_slurm(script);
   book.add({"slurm", id, flags.job.name, flags.job.config, options.directory, cluster::slurm_output(options),
-            utc_time()});
-  std::printf("%s\n", id.c_str());
-  std::fprintf(stderr, "submitted; tandem logs %s --follow shows it, tandem cancel %s ends it\n", id.c_str(),
-               id.c_str());
-  return ExitCode::Done;
+            utc_time(), flags.run_dir.empty() ? flags.default_run : flags.run_dir, "", ""});
+  return tell(id);
+}
+
+// A secret of this job's own, where the user has named none.
+void make_secret(SubmitFlags& flags) {
+  cluster::KubernetesOptions& options = flags.kubernetes;
+  if (flags.job.nodes == 1 || !options.secret.empty()) return;
+  options.secret = cluster::kubernetes_name(flags.job.name) + "-secret";
+  if (flags.dry_run) {
+    std::fprintf(stderr, "beside this, a Secret %s is made, with 64 random hex digits as its key `secret`\n",
+                 options.secret.c_str());
+  } else {
+    options.new_secret = Secret::random().to_hex();
+  }
+}
+
+ExitCode submit_kubernetes(SubmitFlags& flags) {
+  cluster::KubernetesOptions& options = flags.kubernetes;
+  options.config_text = read_text(flags.config.file);
+  make_secret(flags);
+  if (flags.dry_run) {
+    std::printf("%s", cluster::kubernetes_manifest(flags.job, options).c_str());
+    return ExitCode::Done;
+  }
+  if (options.image.empty()) cluster::kubernetes_objects(flags.job, options);  // says what is missing
+  cluster::KubernetesClient client(cluster::find_kubernetes(flags.context));
+  if (flags.space->count() == 0) options.space = client.access().space;
+  const std::vector<nlohmann::ordered_json> objects = cluster::kubernetes_objects(flags.job, options);
+  const cluster::JobBook book = cluster::JobBook::of_user();
+  cluster::submit_to_kubernetes(client, objects);
+  const std::string name = cluster::kubernetes_name(flags.job.name);
+  book.add({"kubernetes", options.space + "/" + name, name, flags.job.config, "", "", utc_time(), "",
+            client.access().context, options.jobset ? "JobSet" : "Job"});
+  return tell(name);
 }
 
 // Printed; how to hand it over is said beside it.
@@ -119,11 +159,7 @@ ExitCode run_submit(SubmitFlags& flags) {
   check_kind(flags);
   fill_job(flags);
   if (flags.to_slurm) return submit_slurm(flags);
-  if (flags.to_kubernetes) {
-    flags.kubernetes.config_text = read_text(flags.config.file);
-    return print(flags, cluster::kubernetes_manifest(flags.job, flags.kubernetes),
-                 "give it to `kubectl apply -f -`");
-  }
+  if (flags.to_kubernetes) return submit_kubernetes(flags);
   if (flags.to_skypilot) {
     flags.skypilot.package = flags.package;
     return print(flags, cluster::skypilot_task(flags.job, flags.skypilot),
@@ -194,7 +230,7 @@ void add_slurm_flags(CLI::App& command, SubmitFlags& flags) {
 }
 
 void add_kubernetes_flags(CLI::App& command, SubmitFlags& flags) {
-  command.add_flag("--kubernetes", flags.to_kubernetes, "as an Indexed Job of Kubernetes': prints its YAML");
+  command.add_flag("--kubernetes", flags.to_kubernetes, "as an Indexed Job of Kubernetes'");
   cluster::KubernetesOptions& options = flags.kubernetes;
   const auto only = [&](CLI::Option* option) {
     flags.of_some_kinds.push_back({option->group("Kubernetes"), {&flags.to_kubernetes}});
@@ -208,9 +244,16 @@ void add_kubernetes_flags(CLI::App& command, SubmitFlags& flags) {
              ->take_all());
   };
   only(add_text(command, "--image", options.image, "IMAGE", "a container image that has tandem on its PATH"));
-  only(add_text(command, "--namespace", options.space, "NAME", "where it runs (default)"));
-  only(add_text(command, "--secret", options.secret, "NAME",
-                "a Secret whose key `secret` is 32 or more hex digits; several nodes need one"));
+  flags.space =
+      add_text(command, "--namespace", options.space, "NAME", "where it runs; the context's if not given");
+  only(flags.space);
+  only(add_text(command, "--context", flags.context, "NAME",
+                "of the kubeconfig; its current one if not given"));
+  only(command.add_flag("--jobset", options.jobset,
+                        "as a JobSet, which begins anew with all pods where one fails"));
+  only(
+      add_text(command, "--secret", options.secret, "NAME",
+               "a Secret whose key `secret` is 32 or more hex digits, for several nodes; made if not given"));
   list("--env-secret", options.environment, "NAME",
        "a Secret whose keys become variables, such as credentials of S3");
   list("--claim", options.claims, "NAME:PATH",

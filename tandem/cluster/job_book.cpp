@@ -30,8 +30,8 @@ std::vector<std::pair<SubmittedJob, std::filesystem::path>> read_all(const std::
       const auto found = json.find(key);
       return found != json.end() && found->is_string() ? found->get<std::string>() : "";
     };
-    SubmittedJob job{text("kind"),      text("id"),     text("name"), text("config"),
-                     text("directory"), text("output"), text("time")};
+    SubmittedJob job{text("kind"),   text("id"),   text("name"), text("config"),  text("directory"),
+                     text("output"), text("time"), text("run"),  text("context"), text("object")};
     if (!job.id.empty()) jobs.emplace_back(std::move(job), entry.path());
   }
   std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
@@ -55,10 +55,12 @@ JobBook JobBook::of_user() {
 void JobBook::add(const SubmittedJob& job) const {
   const nlohmann::ordered_json json = {
       {"kind", job.kind},           {"id", job.id},         {"name", job.name}, {"config", job.config},
-      {"directory", job.directory}, {"output", job.output}, {"time", job.time}};
+      {"directory", job.directory}, {"output", job.output}, {"time", job.time}, {"run", job.run},
+      {"context", job.context},     {"object", job.object}};
   make_directories(folder_);
-  write_atomically(folder_ / fmt::format("{}-{}.json", job.kind, job.id),
-                   json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  std::string file = fmt::format("{}-{}.json", job.kind, job.id);
+  std::replace(file.begin(), file.end(), '/', '.');
+  write_atomically(folder_ / file, json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   const auto all = read_all(folder_);
   for (size_t i = kMostJobs; i < all.size(); ++i) {
     std::error_code ignored;  // another submission may have forgotten it already
@@ -66,12 +68,17 @@ void JobBook::add(const SubmittedJob& job) const {
   }
 }
 
-SubmittedJob JobBook::find(const std::string& number_or_name) const {
-  const auto all = read_all(folder_);
+std::optional<SubmittedJob> JobBook::look_for(const std::string& number_or_name) const {
   const std::string number = number_or_name.substr(0, number_or_name.find('_'));
-  for (const auto& [job, path] : all) {
+  for (const auto& [job, path] : read_all(folder_)) {
     if (job.id == number || job.name == number_or_name) return job;
   }
+  return std::nullopt;
+}
+
+SubmittedJob JobBook::find(const std::string& number_or_name) const {
+  if (auto found = look_for(number_or_name)) return *std::move(found);
+  const auto all = read_all(folder_);
   std::vector<std::string> known;
   for (size_t i = 0; i < all.size() && i < kMostNamed; ++i)
     known.push_back(fmt::format("{} ({})", all[i].first.id, printable(all[i].first.name)));

@@ -3,14 +3,20 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace tandem::cluster {
 
 struct SubmittedJob {
-  std::string kind;  // "slurm"
-  std::string id, name, config, directory, output;
-  std::string time;  // ISO 8601
+  std::string kind;  // "slurm" or "kubernetes"
+  std::string id;    // Slurm's number; of Kubernetes NAMESPACE/NAME
+  std::string name, config, directory;
+  std::string output;   // a pattern of Slurm's
+  std::string time;     // ISO 8601
+  std::string run;      // its directory, as seen from `directory`; where `%a` is in it, an array's
+  std::string context;  // of the kubeconfig; empty: a pod's own cluster
+  std::string object;   // "Job" or "JobSet"
 };
 
 class JobBook {
@@ -24,6 +30,7 @@ class JobBook {
   // By number ("123", or "123_4" of an array) or by name, of which the newest counts. ConfigError where there
   // is none, which names the last ones.
   SubmittedJob find(const std::string& number_or_name) const;
+  std::optional<SubmittedJob> look_for(const std::string& number_or_name) const;
 
  private:
   std::filesystem::path folder_;

@@ -10,7 +10,7 @@ namespace tandem::cluster {
 namespace {
 
 SubmittedJob job(const std::string& id, const std::string& name, const std::string& time) {
-  return {"slurm", id, name, "a.yaml", "/shared/x", "slurm-%j.out", time};
+  return {"slurm", id, name, "a.yaml", "/shared/x", "slurm-%j.out", time, "runs/a", "", ""};
 }
 
 TEST(JobBook, FindsByNumberByTaskAndTheNewestByName) {
@@ -23,6 +23,19 @@ TEST(JobBook, FindsByNumberByTaskAndTheNewestByName) {
   EXPECT_EQ("12", book.find("12_3").id);
   EXPECT_EQ("13", book.find("b").id);
   EXPECT_EQ("/shared/x", book.find("b").directory);
+}
+
+TEST(JobBook, KeepsJobsOfKubernetesByNamespaceAndName) {
+  const TemporaryDirectory directory;
+  const JobBook book(directory.path());
+  for (const char* space : {"a", "b"})
+    book.add({"kubernetes", std::string(space) + "/run", "run", "a.yaml", "", "",
+              std::string("2026-01-0") + (*space == 'a' ? "1" : "2"), "", "staging", "JobSet"});
+  EXPECT_EQ("a/run", book.find("a/run").id);
+  EXPECT_EQ("b/run", book.find("run").id);
+  EXPECT_EQ("staging", book.find("run").context);
+  EXPECT_EQ("JobSet", book.find("run").object);
+  EXPECT_FALSE(book.look_for("c/run").has_value());
 }
 
 TEST(JobBook, AnUnknownJobIsOneLineWithTheLastOnes) {

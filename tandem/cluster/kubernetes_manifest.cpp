@@ -18,6 +18,7 @@ constexpr const char* kConfigFolder = "/etc/tandem";
 constexpr const char* kWork = "/work";
 constexpr int kUser = 65532;  // nobody's, as distroless images have it
 constexpr int kPort = 29400;
+constexpr const char* kReplicated = "node";  // what a JobSet calls its only kind of job
 
 // NAME=VALUE, or with another separator.
 std::pair<std::string, std::string> split(const std::string& text, char separator, std::string_view flag,
@@ -93,7 +94,23 @@ Json config_map(const std::string& name, const KubernetesOptions& options) {
           {"data", {{"config.yaml", options.config_text}}}};
 }
 
-std::vector<std::string> words_of(const Job& job, const std::string& name) {
+Json secret_of(const std::string& name, const KubernetesOptions& options) {
+  Json described = metadata(options.secret, options);
+  described["labels"] = labels(name);
+  return {{"apiVersion", "v1"},
+          {"kind", "Secret"},
+          {"metadata", described},
+          {"immutable", true},
+          {"stringData", {{"secret", options.new_secret}}}};
+}
+
+// The first pod, by the name that the service, or the JobSet's own, gives it.
+std::string meeting_place(const std::string& name, const KubernetesOptions& options) {
+  return options.jobset ? fmt::format("{}-{}-0-0.{}", name, kReplicated, name)
+                        : fmt::format("{}-0.{}", name, name);
+}
+
+std::vector<std::string> words_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
   std::vector<std::string> words = {"launch",
                                     "--nproc-per-node",
                                     std::to_string(job.ranks_per_node),
@@ -104,7 +121,7 @@ std::vector<std::string> words_of(const Job& job, const std::string& name) {
   if (job.nodes > 1) {
     for (const std::string& word :
          {std::string("--nnodes"), std::to_string(job.nodes), std::string("--rdzv-endpoint"),
-          fmt::format("{}-0.{}:{}", name, name, kPort), std::string("--rdzv-id"), name})
+          fmt::format("{}:{}", meeting_place(name, options), kPort), std::string("--rdzv-id"), name})
       words.push_back(word);
   }
   words.insert(words.end(), {"train", fmt::format("{}/config.yaml", kConfigFolder)});
@@ -235,7 +252,7 @@ Json container(const Job& job, const std::string& name, const KubernetesOptions&
   Json made = {{"name", "tandem"},
                {"image", options.image},
                {"command", Json::array({argument(job.program)})},
-               {"args", words_of(job, name)},
+               {"args", words_of(job, name, options)},
                {"workingDir", kWork},
                {"env", env}};
   if (!options.environment.empty()) {
@@ -256,18 +273,19 @@ Json container(const Job& job, const std::string& name, const KubernetesOptions&
 
 Json pod_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
   const Volumes volumes = volumes_of(name, options);
-  Json pod = {{"restartPolicy", "Never"},  // what podFailurePolicy asks for; the Job makes new pods
-              {"subdomain", name},
-              // The launcher's grace and a little: ranks save, then it tells the others.
-              {"terminationGracePeriodSeconds", job.grace_s + 15},
-              {"automountServiceAccountToken", false},
-              {"enableServiceLinks", false},
-              {"securityContext",
-               {{"runAsNonRoot", true},
-                {"runAsUser", kUser},
-                {"runAsGroup", kUser},
-                {"fsGroup", kUser},
-                {"seccompProfile", {{"type", "RuntimeDefault"}}}}}};
+  Json pod = {
+      {"restartPolicy", "Never"},  // what podFailurePolicy asks for; the Job makes new pods
+                                   // The launcher's grace and a little: ranks save, then it tells the others.
+      {"terminationGracePeriodSeconds", job.grace_s + 15},
+      {"automountServiceAccountToken", false},
+      {"enableServiceLinks", false},
+      {"securityContext",
+       {{"runAsNonRoot", true},
+        {"runAsUser", kUser},
+        {"runAsGroup", kUser},
+        {"fsGroup", kUser},
+        {"seccompProfile", {{"type", "RuntimeDefault"}}}}}};
+  if (!options.jobset) pod["subdomain"] = name;  // a JobSet gives its pods one itself
   if (!options.service_account.empty()) {
     check(options.service_account, name_form(), "--service-account", kNameWords);
     pod["serviceAccountName"] = options.service_account;
@@ -278,24 +296,44 @@ Json pod_of(const Job& job, const std::string& name, const KubernetesOptions& op
   return pod;
 }
 
-Json job_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
+Json job_spec(const Job& job, const std::string& name, const KubernetesOptions& options) {
   // 2, 3 and 4 are what tandem says of a config, of memory and of data: another try would change nothing.
   const Json never = {
       {"action", "FailJob"},
       {"onExitCodes", {{"containerName", "tandem"}, {"operator", "In"}, {"values", Json::array({2, 3, 4})}}}};
   const Json condition = {{"type", "DisruptionTarget"}, {"status", "True"}};
   const Json disrupted = {{"action", "Ignore"}, {"onPodConditions", Json::array({condition})}};
+  return {{"completionMode", "Indexed"},
+          {"completions", job.nodes},
+          {"parallelism", job.nodes},
+          {"backoffLimit", options.jobset ? 0 : options.retries},
+          {"podReplacementPolicy", "Failed"},  // else two pods could have one index for a while
+          {"podFailurePolicy", {{"rules", Json::array({disrupted, never})}}},
+          {"template", {{"metadata", {{"labels", labels(name)}}}, {"spec", pod_of(job, name, options)}}}};
+}
+
+Json job_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
   return {{"apiVersion", "batch/v1"},
           {"kind", "Job"},
           {"metadata", metadata(name, options)},
-          {"spec",
-           {{"completionMode", "Indexed"},
-            {"completions", job.nodes},
-            {"parallelism", job.nodes},
-            {"backoffLimit", options.retries},
-            {"podReplacementPolicy", "Failed"},  // else two pods could have one index for a while
-            {"podFailurePolicy", {{"rules", Json::array({disrupted, never})}}},
-            {"template", {{"metadata", {{"labels", labels(name)}}}, {"spec", pod_of(job, name, options)}}}}}};
+          {"spec", job_spec(job, name, options)}};
+}
+
+// A pod that fails ends its job, and the set begins anew with all of them.
+Json jobset_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
+  const Json hopeless = {{"name", "hopeless"},
+                         {"action", "FailJobSet"},
+                         {"onJobFailureReasons", Json::array({"PodFailurePolicy"})}};
+  const Json replicated = {
+      {"name", kReplicated}, {"replicas", 1}, {"template", {{"spec", job_spec(job, name, options)}}}};
+  return {
+      {"apiVersion", "jobset.x-k8s.io/v1alpha2"},
+      {"kind", "JobSet"},
+      {"metadata", metadata(name, options)},
+      {"spec",
+       {{"network", {{"enableDNSHostnames", true}, {"subdomain", name}, {"publishNotReadyAddresses", true}}},
+        {"failurePolicy", {{"maxRestarts", options.retries}, {"rules", Json::array({hopeless})}}},
+        {"replicatedJobs", Json::array({replicated})}}}};
 }
 
 }  // namespace
@@ -320,7 +358,7 @@ std::string kubernetes_name(const std::string& name) {
   return made;
 }
 
-std::string kubernetes_manifest(const Job& job, const KubernetesOptions& options) {
+std::vector<Json> kubernetes_objects(const Job& job, const KubernetesOptions& options) {
   if (options.image.empty())
     throw ConfigError("--kubernetes: needs --image, a container image that has tandem on its PATH");
   if (options.image.find_first_of(" \t\n\r'\"\\$`") != std::string::npos || !is_utf8(options.image))
@@ -338,9 +376,18 @@ std::string kubernetes_manifest(const Job& job, const KubernetesOptions& options
   if (!options.close.empty() && !options.spread.empty())
     throw ConfigError("--close and --spread contradict each other; leave one of them out");
   const std::string name = kubernetes_name(job.name);
-  std::string text = yaml_text(config_map(name, options));
-  if (job.nodes > 1) text += "---\n" + yaml_text(service(name, options));
-  return text + "---\n" + yaml_text(job_of(job, name, options));
+  std::vector<Json> objects = {config_map(name, options)};
+  if (job.nodes > 1 && !options.new_secret.empty()) objects.push_back(secret_of(name, options));
+  if (job.nodes > 1 && !options.jobset) objects.push_back(service(name, options));
+  objects.push_back(options.jobset ? jobset_of(job, name, options) : job_of(job, name, options));
+  return objects;
+}
+
+std::string kubernetes_manifest(const Job& job, const KubernetesOptions& options) {
+  std::string text;
+  for (const Json& object : kubernetes_objects(job, options))
+    text += (text.empty() ? "" : "---\n") + yaml_text(object);
+  return text;
 }
 
 }  // namespace tandem::cluster

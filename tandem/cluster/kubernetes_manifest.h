@@ -1,11 +1,13 @@
 // A run as objects of Kubernetes: an Indexed Job whose pods are the nodes, a headless service by which they
-// find each other, and the config as a ConfigMap.
+// find each other, and the config as a ConfigMap. Or a JobSet, which has such a service of its own, and makes
+// all pods anew where one fails.
 //
 // A pod that fails or is evicted comes back with its index and joins the launch again; what Kubernetes does
 // to a pod itself (DisruptionTarget) does not count as a failure. Pods run as a user without rights, on a
 // root file system that cannot be written to.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -26,10 +28,15 @@ struct KubernetesOptions {
   std::vector<std::string> resources;    // NAME=QUANTITY: vpc.amazonaws.com/efa=4
   std::string close, spread;             // a node label whose equal values pods seek, or avoid
   std::string service_account;
-  int retries = 100;  // pods that may fail
+  int retries = 100;  // pods that may fail; of a JobSet: times to begin anew
+  bool jobset = false;
+  std::string new_secret;  // hex digits: `secret` does not exist yet, and is made with the others
 };
 
-// Several documents of YAML. Throws ConfigError where a value is none that Kubernetes takes.
+// The objects, the job last. Throws ConfigError where a value is none that Kubernetes takes.
+std::vector<nlohmann::ordered_json> kubernetes_objects(const Job& job, const KubernetesOptions& options);
+
+// The same as documents of YAML.
 std::string kubernetes_manifest(const Job& job, const KubernetesOptions& options);
 
 // A name of Kubernetes': small letters, digits and dashes, at most 52 of them, so that pods can be numbered.

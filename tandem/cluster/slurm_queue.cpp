@@ -1,6 +1,7 @@
 #include "tandem/cluster/slurm_queue.h"
 
 #include <filesystem>
+#include <sstream>
 
 #include "tandem/base/error.h"
 #include "tandem/cluster/subprocess.h"
@@ -38,6 +39,23 @@ SlurmState slurm_state(const std::string& id) {
   if (line.empty()) return {};
   const size_t bar = line.find('|');
   return {line.substr(0, bar), bar == std::string::npos ? "" : line.substr(bar + 1)};
+}
+
+std::vector<SlurmTask> slurm_tasks(const std::string& id) {
+  const Ended ended =
+      run_program({"squeue", "--noheader", "--array", "--job", id, "--format", "%i|%T|%N|%M|%l|%S|%r"});
+  if (ended.code != 0 && is_unknown(ended)) return {};
+  if (ended.code != 0) refuse("squeue", ended);
+  std::vector<SlurmTask> tasks;
+  std::istringstream lines(ended.out);
+  for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string> fields;
+    std::istringstream parts(line);
+    for (std::string field; std::getline(parts, field, '|');) fields.push_back(field);
+    fields.resize(7);
+    tasks.push_back({fields[0], fields[1], fields[6], fields[2], fields[3], fields[4], fields[5]});
+  }
+  return tasks;
 }
 
 void cancel_in_slurm(const std::string& id) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace tandem::cluster {
 
@@ -14,6 +15,13 @@ struct SlurmState {
   std::string reason;  // why it waits
 };
 SlurmState slurm_state(const std::string& id);
+
+// All tasks of a job that the queue still has: one, or those of an array.
+struct SlurmTask {
+  std::string id, state, reason, nodes, elapsed, limit;
+  std::string start;  // when it has started, or when Slurm thinks it will; "N/A"
+};
+std::vector<SlurmTask> slurm_tasks(const std::string& id);
 
 void cancel_in_slurm(const std::string& id);
 

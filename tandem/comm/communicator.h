@@ -21,6 +21,7 @@
 #include <string_view>
 
 #include "tandem/base/dtype.h"
+#include "tandem/comm/sum.h"
 
 namespace tandem {
 
@@ -42,11 +43,11 @@ class Communicator {
   // data = sum over ranks, on every rank. Int32 is summed too, here and below, into int32.
   virtual void all_reduce(std::span<std::byte> data, DType dtype, std::string_view label) = 0;
 
-  // dst = (accumulate ? dst : 0) + sum over ranks of their src part number rank(). src holds size() parts
-  // of equal length, dst one such part; dst may be that part of src itself. The sum is made in fp32 from
-  // parts of type `src_dtype`, then added to dst or rounded into it, of type `dst_dtype`.
+  // dst = the sum over ranks of their src part number rank(), with what `into` says of dst. src holds size()
+  // parts of equal length, dst one such part; dst may be that part of src itself. The sum is made in fp32
+  // from parts of type `src_dtype`, then added to dst or rounded into it, of type `dst_dtype`.
   virtual void reduce_scatter(std::span<const std::byte> src, DType src_dtype, std::span<std::byte> dst,
-                              DType dst_dtype, bool accumulate, std::string_view label) = 0;
+                              DType dst_dtype, SumInto into, std::string_view label) = 0;
 
   // Part i of dst = rank i's src. src may be this rank's part of dst itself.
   virtual void all_gather(std::span<const std::byte> src, std::span<std::byte> dst,

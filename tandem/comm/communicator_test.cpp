@@ -52,7 +52,7 @@ Bytes expected_sum(DType dtype, int num_ranks, int64_t total, int64_t first, int
   for (const Bytes& bytes : all) parts.push_back(bytes.data() + first * dtype_bytes(dtype));
   const bool accumulate = !dst.empty();
   dst.resize(static_cast<size_t>(count * dtype_bytes(dst_dtype)));
-  sum_parts(parts, dtype, dst.data(), dst_dtype, count, accumulate);
+  sum_parts(parts, dtype, dst.data(), dst_dtype, count, accumulate ? SumInto::Add : SumInto::Overwrite);
   return dst;
 }
 
@@ -101,7 +101,7 @@ TEST_P(EveryCommunicator, ReduceScatterGivesEachRankItsPart) {
         const int64_t total = part * c.size();
         const Bytes src = numbers(dtype, total, seed_of(c.rank(), total));
         Bytes dst(static_cast<size_t>(part * dtype_bytes(dtype)));
-        c.reduce_scatter(src, dtype, dst, dtype, false, "x");
+        c.reduce_scatter(src, dtype, dst, dtype, SumInto::Overwrite, "x");
         ASSERT_EQ(dst, expected_sum(dtype, c.size(), total, c.rank() * part, part, dtype))
             << dtype_name(dtype) << " " << part;
       }
@@ -115,7 +115,7 @@ TEST_P(EveryCommunicator, ReduceScatterAccumulatesIntoAnotherType) {
     const Bytes src = numbers(DType::BF16, total, seed_of(c.rank(), total));
     const Bytes before = numbers(DType::F32, part, 99);
     Bytes dst = before;
-    c.reduce_scatter(src, DType::BF16, dst, DType::F32, true, "x");
+    c.reduce_scatter(src, DType::BF16, dst, DType::F32, SumInto::Add, "x");
     EXPECT_EQ(dst, expected_sum(DType::BF16, c.size(), total, c.rank() * part, part, DType::F32, before));
   });
 }
@@ -127,7 +127,7 @@ TEST_P(EveryCommunicator, ReduceScatterRoundsTheSumIntoAShorterType) {
         const int64_t total = part * c.size();
         const Bytes src = numbers(DType::F32, total, seed_of(c.rank(), total));
         Bytes dst(static_cast<size_t>(part * dtype_bytes(dtype)));
-        c.reduce_scatter(src, DType::F32, dst, dtype, false, "x");
+        c.reduce_scatter(src, DType::F32, dst, dtype, SumInto::Overwrite, "x");
         ASSERT_EQ(dst, expected_sum(DType::F32, c.size(), total, c.rank() * part, part, dtype))
             << dtype_name(dtype) << " " << part;
       }
@@ -142,7 +142,7 @@ TEST_P(EveryCommunicator, ReduceScatterAndAllGatherWorkInPlace) {
       Bytes data = numbers(DType::F32, total, seed_of(c.rank(), total));
       const std::span own =
           std::span(data).subspan(static_cast<size_t>(c.rank() * part * 4), static_cast<size_t>(part * 4));
-      c.reduce_scatter(data, DType::F32, own, DType::F32, false, "x");
+      c.reduce_scatter(data, DType::F32, own, DType::F32, SumInto::Overwrite, "x");
       c.all_gather(own, data, "x");
       ASSERT_EQ(data, expected_sum(DType::F32, c.size(), total, 0, total, DType::F32)) << part;
     }
@@ -216,8 +216,9 @@ TEST_P(EveryCommunicator, CountsPayloadBytes) {
       return c.counters().bytes_sent - before;
     };
     Bytes part(400), whole(static_cast<size_t>(400 * n)), other(whole.size());
-    EXPECT_EQ(sent_by([&] { c.reduce_scatter(whole, DType::F32, part, DType::F32, false, "x"); }),
-              400 * (n - 1));
+    EXPECT_EQ(
+        sent_by([&] { c.reduce_scatter(whole, DType::F32, part, DType::F32, SumInto::Overwrite, "x"); }),
+        400 * (n - 1));
     EXPECT_EQ(sent_by([&] { c.all_gather(part, whole, "x"); }), 400 * (n - 1));
     EXPECT_EQ(sent_by([&] { c.all_reduce(whole, DType::F32, "x"); }), 2 * 400 * (n - 1));
     EXPECT_EQ(sent_by([&] { c.all_to_all(whole, other, "x"); }), 400 * (n - 1));

@@ -19,7 +19,7 @@ namespace tandem {
 
 enum class Hosts { One, Several, Unknown };  // where the ranks of a world are
 
-// Who this process is among the ranks: torchrun's variables, else Slurm's, else Open MPI's, else alone.
+// Who this process is among the ranks: torchrun's variables, else mpirun's, else Slurm's, else alone.
 struct WorldInfo {
   int rank = 0;
   int world_size = 1;

@@ -52,6 +52,20 @@ constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK",
                          "OMPI_COMM_WORLD_LOCAL_SIZE",
                          nullptr,
                          nullptr};
+constexpr Names kMpich{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, nullptr};
+constexpr const char* kPmix = "PMIX_RANK";  // says nothing of the world's size
+
+// Whose variables count. mpirun in a job of Slurm's leaves its processes the variables of the job, or of the
+// step that started it on a node, which are not theirs: MPI's go first. But srun --mpi=pmi2 sets PMI_RANK
+// beside its own, of which only its own know the ranks of a node.
+const Names* launcher() {
+  if (variable(kTorchrun.rank)) return &kTorchrun;
+  if (variable(kOpenMpi.rank)) return &kOpenMpi;
+  if (variable(kMpich.rank) && variable(kMpich.local_rank)) return &kMpich;
+  if (variable(kSlurm.rank)) return &kSlurm;
+  if (variable(kMpich.rank)) return &kMpich;
+  return nullptr;
+}
 
 // Slurm writes tasks per node as "4(x2),3": nodes 0 and 1 have four, node 2 has three.
 int slurm_tasks_on_node(int node) {
@@ -92,12 +106,16 @@ Transport transport(const std::string& name) {
 
 WorldInfo read_world() {
   WorldInfo world;
-  const Names* names = nullptr;
-  for (const Names* launcher : {&kTorchrun, &kSlurm, &kOpenMpi}) {
-    if (!names && variable(launcher->rank)) names = launcher;
-  }
+  const Names* names = launcher();
   if (!names) {
     if (variable(kTorchrun.world_size)) required(kTorchrun.rank, kTorchrun.world_size, 0);
+    // Without this, each of many processes would take itself for the only one.
+    if (variable(kPmix)) {
+      throw ConfigError(
+          "environment variable {}: is set, and none that tells the number of ranks; start them with mpirun, "
+          "srun or tandem launch, or set RANK, WORLD_SIZE and LOCAL_RANK",
+          kPmix);
+    }
     return world;
   }
   world.rank = required(names->rank, names->world_size, 0);
@@ -115,6 +133,11 @@ WorldInfo read_world() {
     world.master_addr = *address;
   } else if (const auto launch_node = variable("SLURM_LAUNCH_NODE_IPADDR"); launch_node && names == &kSlurm) {
     world.master_addr = *launch_node;
+  } else if (world.local_world_size < world.world_size && (names == &kOpenMpi || names == &kMpich)) {
+    throw ConfigError(
+        "environment variable MASTER_ADDR: missing, though {} of {} ranks are on this host; name rank 0's: "
+        "mpirun -x MASTER_ADDR=HOST (Open MPI) or -env MASTER_ADDR HOST (MPICH)",
+        world.local_world_size, world.world_size);
   }
   world.master_port = optional("MASTER_PORT", world.master_port, 1);
   // torchrun's own agent listens at that port for its workers; the one above it is ours.

@@ -30,6 +30,11 @@ constexpr const char* kNames[] = {"RANK",
                                   "OMPI_COMM_WORLD_SIZE",
                                   "OMPI_COMM_WORLD_LOCAL_RANK",
                                   "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  "PMI_RANK",
+                                  "PMI_SIZE",
+                                  "MPI_LOCALRANKID",
+                                  "MPI_LOCALNRANKS",
+                                  "PMIX_RANK",
                                   "TANDEM_SECRET",
                                   "TANDEM_SECRET_FILE",
                                   "TANDEM_INSECURE",
@@ -110,11 +115,48 @@ TEST(ReadWorld, UnderstandsSlurmAndOpenMpi) {
   const Environment environment({{"OMPI_COMM_WORLD_RANK", "3"},
                                  {"OMPI_COMM_WORLD_SIZE", "4"},
                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                 {"MASTER_ADDR", "node-a"}});
   const WorldInfo world = read_world();
   EXPECT_EQ(world.rank, 3);
   EXPECT_EQ(world.local_rank, 1);
   EXPECT_EQ(world.local_world_size, 2);
+}
+
+TEST(ReadWorld, TakesMpirunsOwnBeforeThoseOfTheJobItRunsIn) {
+  // In a job of Slurm's a process of mpirun's sees the variables of the step that started mpirun's daemon.
+  const std::map<std::string, std::string> job = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}};
+  const auto with = [&](std::map<std::string, std::string> own) {
+    own.insert(job.begin(), job.end());
+    const Environment environment(own);
+    return read_world();
+  };
+  const WorldInfo open = with({{"OMPI_COMM_WORLD_RANK", "3"},
+                               {"OMPI_COMM_WORLD_SIZE", "4"},
+                               {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                               {"PMIX_RANK", "3"}});
+  EXPECT_EQ(open.rank, 3);
+  EXPECT_EQ(open.hosts, Hosts::One);
+  const WorldInfo mpich =
+      with({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}});
+  EXPECT_EQ(mpich.rank, 2);
+  EXPECT_EQ(mpich.world_size, 4);
+  EXPECT_EQ(mpich.local_rank, 2);
+  // srun --mpi=pmi2: only Slurm's know of nodes.
+  const WorldInfo pmi2 = with({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"SLURM_LOCALID", "0"}});
+  EXPECT_EQ(pmi2.world_size, 1);
+}
+
+TEST(ReadWorld, RanksOfMpirunOnSeveralHostsNeedToKnowWhereToMeet) {
+  EXPECT_EQ(
+      message_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}),
+      "environment variable MASTER_ADDR: missing, though 2 of 4 ranks are on this host; name rank 0's: "
+      "mpirun -x MASTER_ADDR=HOST (Open MPI) or -env MASTER_ADDR HOST (MPICH)");
+  EXPECT_EQ(
+      message_of({{"PMIX_RANK", "1"}}),
+      "environment variable PMIX_RANK: is set, and none that tells the number of ranks; start them with "
+      "mpirun, srun or tandem launch, or set RANK, WORLD_SIZE and LOCAL_RANK");
 }
 
 TEST(ReadWorld, NamesTheVariableThatIsMissingOrWrong) {

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/places/place_page.h"
+#include "tandem/comm/sent_digests.h"
 #include "tandem/comm/sum.h"
 
 namespace tandem {
@@ -47,23 +49,26 @@ void GroupCommunicator::all_reduce(std::span<std::byte> data, DType dtype, std::
   const int64_t part_bytes = (bytes / elem_bytes + n - 1) / n * elem_bytes;
   const Call call{Operation::AllReduce, label, bytes};
   begin(call, 2 * (n - 1) * part_bytes);
+  const PlacedCall placed(group_.axis, CallKind::Collective, operation_name(call.operation), label);
+  if (SentDigests* sent = asked_sent_digests()) [[unlikely]]
+    sent->add(group_.axis, CallKind::Collective, operation_name(call.operation), label, data);
   if (n == 1 || bytes == 0) return;
   if (bytes <= kSmallReduceBytes) {
     scratch_.resize(static_cast<size_t>(n * bytes));
     do_all_gather(call, data.data(), scratch_.data(), {n * bytes, bytes});
     std::vector<const std::byte*> parts(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) parts[static_cast<size_t>(i)] = scratch_.data() + i * bytes;
-    sum_parts(parts, dtype, data.data(), dtype, bytes / elem_bytes, false);
+    sum_parts(parts, dtype, data.data(), dtype, bytes / elem_bytes, SumInto::Overwrite);
     return;
   }
   const Parts parts{bytes, part_bytes};
   std::byte* own = data.data() + parts.offset(rank());
-  do_reduce_scatter(call, data.data(), parts, dtype, own, dtype, false);
+  do_reduce_scatter(call, data.data(), parts, dtype, own, dtype, SumInto::Overwrite);
   do_all_gather(call, own, data.data(), parts);
 }
 
 void GroupCommunicator::reduce_scatter(std::span<const std::byte> src, DType src_dtype,
-                                       std::span<std::byte> dst, DType dst_dtype, bool accumulate,
+                                       std::span<std::byte> dst, DType dst_dtype, SumInto into,
                                        std::string_view label) {
   const int64_t n = size(), bytes = size_of(src);
   TANDEM_CHECK(bytes % (n * dtype_bytes(src_dtype)) == 0, "{} bytes of {} in {} parts", bytes,
@@ -73,8 +78,11 @@ void GroupCommunicator::reduce_scatter(std::span<const std::byte> src, DType src
                "{}: src has {} bytes, dst {}", label, bytes, dst.size());
   const Call call{Operation::ReduceScatter, label, bytes};
   begin(call, bytes - parts.part_bytes);
+  const PlacedCall placed(group_.axis, CallKind::Collective, operation_name(call.operation), label);
+  if (SentDigests* sent = asked_sent_digests()) [[unlikely]]
+    sent->add(group_.axis, CallKind::Collective, operation_name(call.operation), label, src);
   if (bytes == 0) return;
-  do_reduce_scatter(call, src.data(), parts, src_dtype, dst.data(), dst_dtype, accumulate);
+  do_reduce_scatter(call, src.data(), parts, src_dtype, dst.data(), dst_dtype, into);
 }
 
 void GroupCommunicator::all_gather(std::span<const std::byte> src, std::span<std::byte> dst,
@@ -83,6 +91,9 @@ void GroupCommunicator::all_gather(std::span<const std::byte> src, std::span<std
                src.size(), dst.size(), size());
   const Call call{Operation::AllGather, label, size_of(dst)};
   begin(call, size_of(dst) - size_of(src));
+  const PlacedCall placed(group_.axis, CallKind::Collective, operation_name(call.operation), label);
+  if (SentDigests* sent = asked_sent_digests()) [[unlikely]]
+    sent->add(group_.axis, CallKind::Collective, operation_name(call.operation), label, src);
   if (dst.empty()) return;
   do_all_gather(call, src.data(), dst.data(), {size_of(dst), size_of(src)});
 }
@@ -95,6 +106,9 @@ void GroupCommunicator::all_to_all(std::span<const std::byte> src, std::span<std
                "{}: all_to_all cannot work in place", label);
   const Call call{Operation::AllToAll, label, size_of(src)};
   begin(call, size_of(src) - size_of(src) / size());
+  const PlacedCall placed(group_.axis, CallKind::Collective, operation_name(call.operation), label);
+  if (SentDigests* sent = asked_sent_digests()) [[unlikely]]
+    sent->add(group_.axis, CallKind::Collective, operation_name(call.operation), label, src);
   if (src.empty()) return;
   do_all_to_all(call, src.data(), dst.data(), size_of(src) / size());
 }
@@ -103,6 +117,7 @@ void GroupCommunicator::broadcast(std::span<std::byte> data, int root, std::stri
   TANDEM_CHECK(root >= 0 && root < size());
   const Call call{Operation::Broadcast, label, size_of(data)};
   begin(call, root == rank() ? (size() - 1) * size_of(data) : 0);
+  const PlacedCall placed(group_.axis, CallKind::Collective, operation_name(call.operation), label);
   if (size() == 1 || data.empty()) return;
   do_broadcast(call, data, root);
 }
@@ -112,6 +127,9 @@ void GroupCommunicator::send(std::span<const std::byte> data, int peer, std::str
                size());
   const Call call{Operation::Send, label, size_of(data)};
   begin(call, size_of(data));
+  const PlacedCall placed(group_.axis, CallKind::Send, operation_name(call.operation), label, peer);
+  if (SentDigests* sent = asked_sent_digests()) [[unlikely]]
+    sent->add(group_.axis, CallKind::Send, operation_name(call.operation), label, data);
   if (!data.empty()) do_send(call, data, peer);
 }
 
@@ -120,12 +138,14 @@ void GroupCommunicator::recv(std::span<std::byte> data, int peer, std::string_vi
                size());
   const Call call{Operation::Recv, label, size_of(data)};
   begin(call, 0);
+  const PlacedCall placed(group_.axis, CallKind::Recv, operation_name(call.operation), label, peer);
   if (!data.empty()) do_recv(call, data, peer);
 }
 
 void GroupCommunicator::barrier(std::string_view label) {
   const Call call{Operation::Barrier, label, 0};
   begin(call, 0);
+  const PlacedCall placed(group_.axis, CallKind::Collective, operation_name(call.operation), label);
   if (size() > 1) do_barrier(call);
 }
 

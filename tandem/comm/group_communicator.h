@@ -37,7 +37,7 @@ class GroupCommunicator : public Communicator, protected Membership::Waiter {
   int size() const final { return group_.size(); }
   void all_reduce(std::span<std::byte> data, DType dtype, std::string_view label) final;
   void reduce_scatter(std::span<const std::byte> src, DType src_dtype, std::span<std::byte> dst,
-                      DType dst_dtype, bool accumulate, std::string_view label) final;
+                      DType dst_dtype, SumInto into, std::string_view label) final;
   void all_gather(std::span<const std::byte> src, std::span<std::byte> dst, std::string_view label) final;
   void all_to_all(std::span<const std::byte> src, std::span<std::byte> dst, std::string_view label) final;
   void broadcast(std::span<std::byte> data, int root, std::string_view label) final;
@@ -69,7 +69,7 @@ class GroupCommunicator : public Communicator, protected Membership::Waiter {
   // src and dst may overlap as communicator.h allows. `src` points at the whole buffer, `dst` at one part,
   // in reduce_scatter; the other way round in all_gather.
   virtual void do_reduce_scatter(const Call& call, const std::byte* src, const Parts& parts, DType src_dtype,
-                                 std::byte* dst, DType dst_dtype, bool accumulate) = 0;
+                                 std::byte* dst, DType dst_dtype, SumInto into) = 0;
   virtual void do_all_gather(const Call& call, const std::byte* src, std::byte* dst, const Parts& parts) = 0;
   virtual void do_all_to_all(const Call& call, const std::byte* src, std::byte* dst, int64_t part_bytes) = 0;
   virtual void do_broadcast(const Call& call, std::span<std::byte> data, int root) = 0;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "tandem/base/error.h"
 
@@ -132,8 +133,15 @@ bool has_avx2() {
 }  // namespace
 
 void sum_parts(std::span<const std::byte* const> parts, DType part_dtype, std::byte* dst, DType dst_dtype,
-               int64_t num_elems, bool accumulate) {
+               int64_t num_elems, SumInto into) {
   TANDEM_CHECK(!parts.empty());
+  if (into == SumInto::AddEach) {
+    TANDEM_CHECK(part_dtype == dst_dtype, "{} into {}", dtype_name(part_dtype), dtype_name(dst_dtype));
+    std::vector<const std::byte*> all = {dst};
+    all.insert(all.end(), parts.begin(), parts.end());
+    return sum_parts(all, part_dtype, dst, dst_dtype, num_elems, SumInto::Overwrite);
+  }
+  const bool accumulate = into == SumInto::Add;
   TANDEM_CHECK((part_dtype == DType::I32) == (dst_dtype == DType::I32), "{} into {}", dtype_name(part_dtype),
                dtype_name(dst_dtype));
 #if defined(__x86_64__)

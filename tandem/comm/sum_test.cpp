@@ -19,7 +19,8 @@ template <typename Part, typename Dst>
 void sum_one(std::vector<Part>& part, DType part_dtype, std::vector<Dst>& dst, DType dst_dtype) {
   dst.resize(part.size());
   const std::byte* parts[] = {bytes_of(part)};
-  sum_parts(parts, part_dtype, bytes_of(dst), dst_dtype, static_cast<int64_t>(part.size()), false);
+  sum_parts(parts, part_dtype, bytes_of(dst), dst_dtype, static_cast<int64_t>(part.size()),
+            SumInto::Overwrite);
 }
 
 TEST(Sum, WidensEveryHalfAsBaseDoes) {
@@ -59,16 +60,16 @@ TEST(Sum, RoundsTo16BitsAsBaseDoes) {
 TEST(Sum, AddsInTheOrderOfThePartsAndRoundsOnce) {
   std::vector<float> a(1500, 1e8f), b(1500, 1.0f), c(1500, -1e8f), dst(1500, 5.0f);
   const std::byte* forward[] = {bytes_of(a), bytes_of(b), bytes_of(c)};
-  sum_parts(forward, DType::F32, bytes_of(dst), DType::F32, 1500, false);
+  sum_parts(forward, DType::F32, bytes_of(dst), DType::F32, 1500, SumInto::Overwrite);
   EXPECT_EQ(dst[1499], 0.0f);
   const std::byte* other[] = {bytes_of(a), bytes_of(c), bytes_of(b)};
-  sum_parts(other, DType::F32, bytes_of(dst), DType::F32, 1500, false);
+  sum_parts(other, DType::F32, bytes_of(dst), DType::F32, 1500, SumInto::Overwrite);
   EXPECT_EQ(dst[1499], 1.0f);
 
   // 256 + 1 + 1 is 258 in fp32, a bf16 number; had each sum been rounded to bf16 it would have stayed 256.
   std::vector<uint16_t> x(3, to_bfloat16(256).bits), y(3, to_bfloat16(1).bits), z(3);
   const std::byte* brains[] = {bytes_of(x), bytes_of(y), bytes_of(y)};
-  sum_parts(brains, DType::BF16, bytes_of(z), DType::BF16, 3, false);
+  sum_parts(brains, DType::BF16, bytes_of(z), DType::BF16, 3, SumInto::Overwrite);
   EXPECT_EQ(to_float(BFloat16{z[2]}), 258.0f);
 }
 
@@ -76,15 +77,30 @@ TEST(Sum, AccumulatesIntoAnotherType) {
   std::vector<uint16_t> part(5, to_bfloat16(0.5f).bits);
   std::vector<float> dst(5, 1e-3f);
   const std::byte* parts[] = {bytes_of(part), bytes_of(part)};
-  sum_parts(parts, DType::BF16, bytes_of(dst), DType::F32, 5, true);
+  sum_parts(parts, DType::BF16, bytes_of(dst), DType::F32, 5, SumInto::Add);
   for (const float x : dst) EXPECT_EQ(x, 1e-3f + 1.0f);
+}
+
+TEST(Sum, AddsEachPartInTurnToWhatIsThere) {
+  std::vector<float> a(1500, 1.0f), b(1500, -1e8f), sum(1500, 1e8f), each = sum, in_turn = sum;
+  const std::byte* parts[] = {bytes_of(a), bytes_of(b)};
+  sum_parts(parts, DType::F32, bytes_of(sum), DType::F32, 1500, SumInto::Add);
+  EXPECT_EQ(sum[1499], 0.0f);  // 1 - 1e8 is -1e8
+  sum_parts(parts, DType::F32, bytes_of(each), DType::F32, 1500, SumInto::AddEach);
+  for (const std::byte* part : parts)
+    sum_parts({&part, 1}, DType::F32, bytes_of(in_turn), DType::F32, 1500, SumInto::Add);
+  EXPECT_EQ(each, in_turn);
+  std::vector<float> other(1500, 1e8f);
+  const std::byte* back[] = {bytes_of(b), bytes_of(a)};
+  sum_parts(back, DType::F32, bytes_of(other), DType::F32, 1500, SumInto::AddEach);
+  EXPECT_EQ(other[1499], 1.0f);
 }
 
 TEST(Sum, RefusesTypesWithoutASum) {
   std::vector<uint16_t> part(4), dst(4);
   const std::byte* parts[] = {bytes_of(part)};
-  EXPECT_THROW(sum_parts(parts, DType::U8, bytes_of(dst), DType::U8, 4, false), BugError);
-  EXPECT_THROW(sum_parts(parts, DType::F16, bytes_of(dst), DType::I32, 1, false), BugError);
+  EXPECT_THROW(sum_parts(parts, DType::U8, bytes_of(dst), DType::U8, 4, SumInto::Overwrite), BugError);
+  EXPECT_THROW(sum_parts(parts, DType::F16, bytes_of(dst), DType::I32, 1, SumInto::Overwrite), BugError);
 }
 
 }  // namespace

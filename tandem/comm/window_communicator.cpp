@@ -199,8 +199,7 @@ void WindowCommunicator::round(const Call& call, Write write, Read read) {
 
 // In a round each rank writes one piece for every other rank.
 void WindowCommunicator::do_reduce_scatter(const Call& call, const std::byte* src, const Parts& parts,
-                                           DType src_dtype, std::byte* dst, DType dst_dtype,
-                                           bool accumulate) {
+                                           DType src_dtype, std::byte* dst, DType dst_dtype, SumInto into) {
   const int64_t piece_bytes = kSlotBytes / size() / 64 * 64;
   const int64_t src_elem = dtype_bytes(src_dtype), dst_elem = dtype_bytes(dst_dtype);
   for (int64_t first = 0; first < parts.part_bytes; first += piece_bytes) {
@@ -223,8 +222,7 @@ void WindowCommunicator::do_reduce_scatter(const Call& call, const std::byte* sr
           }
           const int64_t num_elems = length(rank()) / src_elem;
           if (num_elems > 0) {
-            sum_parts(pieces_, src_dtype, dst + first / src_elem * dst_elem, dst_dtype, num_elems,
-                      accumulate);
+            sum_parts(pieces_, src_dtype, dst + first / src_elem * dst_elem, dst_dtype, num_elems, into);
           }
         });
   }

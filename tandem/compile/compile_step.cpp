@@ -5,6 +5,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/cost.h"
+#include "tandem/compile/factored_update.h"
 #include "tandem/compile/lower.h"
 #include "tandem/compile/memory_plan.h"
 #include "tandem/compile/pass_list.h"
@@ -83,6 +84,11 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
     set(kEmaState, optimizer, fmt::format("{}:", kEmaState), false);
     const OptimizerKind rule = rule_for(options.optimizer, holds_block_matrices(unit));
     for (const StateTensor& state : optimizer_entry(rule).states) {
+      const std::string prefix = fmt::format("{}:", state.name);
+      const auto factored = items.find(prefix + unit.name);
+      if (optimizer_entry(rule).factored && factored != items.end())
+        factored->second->pieces = factored_pieces(layout, unit, prefix);
+      if (optimizer_entry(rule).factored) continue;
       set(state.name, optimizer, fmt::format("{}:", state.name), false);
       set_packed(items, state, unit, options.state_type);
     }
@@ -119,7 +125,8 @@ std::vector<ModelTensor> model_tensors(const Graph& forward, const CompileOption
     if (node.op != Op::Param || is_frozen(node)) continue;
     const OptimizerKind rule = rule_for(options.optimizer, node.block != kNoBlock && shape.rank() > 1);
     for (const StateTensor& state : optimizer_entry(rule).states)
-      tensors.push_back({fmt::format("{}:{}", state.name, node.name), shape});
+      tensors.push_back({fmt::format("{}:{}", state.name, node.name),
+                         optimizer_entry(rule).factored ? Shape({factors_of(shape).size()}) : shape});
     if (options.ema != 0) tensors.push_back({fmt::format("{}:{}", kEmaState, node.name), shape});
   }
   return tensors;

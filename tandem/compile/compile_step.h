@@ -30,6 +30,7 @@ struct ParallelOptions {
   int64_t micro_batches = 1;  // of this rank's data position in one step
   bool reduce_once = false;   // only in the last pass of a step: ddp, zero1
   DType reduce = DType::F32;  // in which gradients travel
+  bool fixed_order = false;   // sums are those of any other number of data ranks, bit for bit
   bool offload_weights = false;
   bool offload_optimizer = false;
 

@@ -1,5 +1,6 @@
 #include "tandem/compile/matrix_update.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>

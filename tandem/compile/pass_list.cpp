@@ -71,7 +71,8 @@ GeluAgain gelu_again(const FuseOptions& fuse) {
 
 FuseOptions fuse_options(const CompileOptions& options) {
   FuseOptions fuse = options.fuse;
-  fuse.sums_across_blocks = options.parallel.at.shape.world() == 1 && options.parallel.micro_batches == 1;
+  fuse.sums_across_blocks = options.parallel.at.shape.world() == 1 && options.parallel.micro_batches == 1 &&
+                            !options.parallel.fixed_order;
   return fuse;
 }
 
@@ -96,10 +97,11 @@ Graphs overwrite_all(const Graphs& graphs, bool each_apart) {
 
 DataAxisOptions data_options(const ParallelOptions& parallel, const StepDraft& draft) {
   return {.sharding = sharding_of(parallel.strategy),
-          .accumulates = parallel.micro_batches > 1,
+          .accumulates = parallel.micro_batches > 1 || parallel.fixed_order,
           .once = has_last_pass(parallel),
           .overwrites = !draft.training.empty() && overwrites_gradients(draft.training.front()),
           .reduce = parallel.reduce,
+          .fixed_order = parallel.fixed_order,
           .in_pipeline = parallel.at.shape.pipeline > 1,
           .offload_weights = parallel.offload_weights,
           .offload_optimizer = parallel.offload_optimizer};
@@ -135,6 +137,17 @@ bool sums_stats(const ParallelOptions& parallel) {
   return parallel.at.shape.world() > 1 && parallel.at.counts_loss();
 }
 
+// Units of one parameter that the loss does not depend on.
+std::set<std::string> untrained_units(const Graphs& training, const CompileOptions& options,
+                                      const StepDraft& draft) {
+  std::set<std::string> untrained;
+  for (const std::string& name : draft.params) {
+    if (options.parallel.stays_here() && !training.front().find("grad:" + name).valid())
+      untrained.insert(name);
+  }
+  return untrained;
+}
+
 Graph update_of(const Graphs& training, const CompileOptions& options, const StepDraft& draft) {
   UpdateOptions update;
   update.optimizer = options.optimizer;
@@ -143,13 +156,14 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
   update.ema = options.ema;
   update.sections = draft.sections;
   update.precision = options.precision;
+  update.fixed_order = options.parallel.fixed_order;
   update.sums_stats = sums_stats(options.parallel);
   update.keep_gradients = options.parallel.micro_batches == 1 && overwrites_gradients(training.front());
   update.fp8_slots = static_cast<int64_t>(draft.fp8_slots.size());
   update.slots = draft.params;
   update.together = options.parallel.stays_here();
+  update.untrained = untrained_units(training, options, draft);
   for (const std::string& name : draft.params) {
-    if (update.together && !training.front().find("grad:" + name).valid()) update.untrained.insert(name);
     const std::string apart = fmt::format("grad:{}{}", name, kEmbeddingPart);
     if (training.front().find(apart).valid()) update.split.push_back(name);
   }
@@ -162,12 +176,18 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
   return build_update(draft.layout, data_options(options.parallel, draft), update);
 }
 
+Graph gather_of(const CompileOptions& options, const StepDraft& draft) {
+  return build_gather(draft.layout, data_options(options.parallel, draft), options.optimizer,
+                      untrained_units(draft.training, options, draft));
+}
+
 // Weights that are updated in parts lie whole on every rank, and come from masters that are restored in
-// parts.
+// parts; or they are not what is restored.
 bool gathers_restored(const CompileOptions& options) {
   const Sharding sharding = sharding_of(options.parallel.strategy);
   const bool in_parts = sharding.optimizer && !sharding.weights && options.parallel.at.shape.data > 1;
-  return in_parts && options.precision.masters();
+  const bool averages = optimizer_entry(options.optimizer).averages;
+  return averages || (in_parts && options.precision.masters());
 }
 
 }  // namespace
@@ -179,7 +199,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
   const bool pipeline = parallel.at.shape.pipeline > 1, each_apart = parallel.stays_here();
   const bool fp8 = options.precision.fp8;
   // On one rank a tied table is summed as the two ends of a pipeline would, so that both give the same bits.
-  const bool split_tied = parallel.at.shape.world() == 1 && parallel.micro_batches > 1;
+  const bool split_tied =
+      parallel.at.shape.world() == 1 && parallel.micro_batches > 1 && !parallel.fixed_order;
   const bool again = options.recompute.kind == RecomputeKind::Selective && options.fuse.outputs_again;
   using enum Part;
   // clang-format off
@@ -202,7 +223,7 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kDifferentiatePass, {Training}, true,
        each([&, split_tied](const Graph& g) { return differentiate(g, options.precision, split_tied); })},
       {kLossStatsPass, {Training}, sums_stats(parallel),
-       each([](const Graph& g) { return sum_stats(g); })},
+       each([&](const Graph& g) { return sum_stats(g, parallel.fixed_order); })},
       {kOverwriteGradientsPass, {Training}, options.may_overwrite_gradients(),
        [each_apart](const Graphs& g, Part) { return overwrite_all(g, each_apart); }},
       {kAgainPass, {Pass, LastPass}, again && !fp8 && !options.leaves_out(kFusePass.name),
@@ -232,7 +253,7 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kUpdatePass, {Update}, true,
        [&](const Graphs& g, Part) { return Graphs{update_of(g, options, draft)}; }},
       {kGatherPass, {Gather}, gathers_restored(options),
-       [&](const Graphs&, Part) { return Graphs{build_gather(draft.layout, data_options(parallel, draft))}; }},
+       [&](const Graphs&, Part) { return Graphs{gather_of(options, draft)}; }},
   };
   // clang-format on
 }

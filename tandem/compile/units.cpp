@@ -44,18 +44,6 @@ void cut_box(const Box& box, int64_t begin, int64_t end, std::vector<Box>& out) 
   }
 }
 
-// Elements [begin, end) of the local tensor as rectangles of the logical one.
-std::vector<Box> logical_boxes(const UnitParam& param, int64_t begin, int64_t end) {
-  std::vector<Box> boxes;
-  int64_t start = 0;
-  for (const Box& box : param.boxes) {
-    const int64_t from = std::max(begin, start) - start, to = std::min(end, start + box.elems()) - start;
-    if (from < to) cut_box(box, from, to, boxes);
-    start += box.elems();
-  }
-  return boxes;
-}
-
 std::string unit_name(const Node& node, bool read_last, bool matrix_apart, const UnitKinds& kinds) {
   if (kinds.each_apart) return node.name;
   const std::string_view frozen = is_frozen(node) ? ".frozen" : "";
@@ -154,6 +142,17 @@ std::vector<ParamPiece> pieces_in(const Unit& unit, Range range) {
     if (common.begin < common.end) pieces.push_back({&param, common});
   }
   return pieces;
+}
+
+std::vector<Box> logical_boxes(const UnitParam& param, int64_t begin, int64_t end) {
+  std::vector<Box> boxes;
+  int64_t start = 0;
+  for (const Box& box : param.boxes) {
+    const int64_t from = std::max(begin, start) - start, to = std::min(end, start + box.elems()) - start;
+    if (from < to) cut_box(box, from, to, boxes);
+    start += box.elems();
+  }
+  return boxes;
 }
 
 std::vector<Piece> logical_pieces(const UnitLayout& layout, const Unit& unit, Range range,

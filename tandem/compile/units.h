@@ -97,6 +97,9 @@ struct ParamPiece {
 };
 std::vector<ParamPiece> pieces_in(const Unit& unit, Range range);
 
+// Elements [begin, end) of the local tensor as rectangles of the logical one.
+std::vector<Box> logical_boxes(const UnitParam& param, int64_t begin, int64_t end);
+
 // The same as parts of logical tensors "<prefix><parameter>" in a buffer that holds `range` of the unit;
 // owned where `own` and the other axes say so. `starts` false: everything starts at zero.
 std::vector<Piece> logical_pieces(const UnitLayout& layout, const Unit& unit, Range range,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tandem/base/exact/exact_squares.h"
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/passes/loss_stats.h"
@@ -12,12 +13,22 @@
 namespace tandem {
 namespace {
 
-// "1,1;0.1,0": a float's shortest digits, so that reading them gives it again.
-std::string print_rates(const std::vector<GroupFactors>& rates) {
-  std::string text;
-  for (const GroupFactors& factors : rates)
-    text += fmt::format("{}{},{}", text.empty() ? "" : ";", factors.lr, factors.decay);
-  return text;
+// The factors of learning rate and decay and the sizes, where not all are 1, and which each group has. A
+// float's shortest digits give it back when they are read.
+void set_rates(const std::vector<UpdateBuilder::Group>& groups, Attrs& attrs) {
+  std::vector<GroupFactors> rates = {{}};
+  std::string which, text = "1,1";
+  for (const UpdateBuilder::Group& group : groups) {
+    const auto found = std::find(rates.begin(), rates.end(), group.factors);
+    which += fmt::format("{}{}", which.empty() ? "" : ",", found - rates.begin());
+    if (found != rates.end()) continue;
+    rates.push_back(group.factors);
+    text += fmt::format(";{},{}", group.factors.lr, group.factors.decay);
+    if (group.factors.elems != 1) text += fmt::format(",{}", group.factors.elems);
+  }
+  if (rates.size() == 1) return;
+  attrs.set("rate", which);
+  attrs.set("rates", text);
 }
 
 }  // namespace
@@ -55,10 +66,15 @@ void UpdateBuilder::count(const std::string& param, Value gradient) {
 void UpdateBuilder::finish_norm(int world) {
   std::vector<Value> inputs = {hyper_, stats_};
   inputs.insert(inputs.end(), counted_.begin(), counted_.end());
-  const auto num_slots = static_cast<int64_t>(options_.slots.size());
-  Value sums = emit(Op::SquareSums, inputs, {{"slots", counted_slots_}, {"num_slots", num_slots}});
+  const bool exact = options_.fixed_order;
+  const int64_t num_slots = exact ? ExactSquares::kLimbs : static_cast<int64_t>(options_.slots.size());
+  Attrs attrs{{"num_slots", num_slots}};
+  if (exact) attrs.set("exact", int64_t{1});
+  Attrs sum_attrs = attrs;
+  sum_attrs.set("slots", counted_slots_);
+  Value sums = emit(Op::SquareSums, inputs, sum_attrs);
   if (world > 1) sums = emit(Op::AllReduce, {sums}, {{"axis", "world"}, {"size", int64_t{world}}});
-  norm_ = emit(Op::GlobalNorm, {sums}, {{"num_slots", num_slots}});
+  norm_ = emit(Op::GlobalNorm, exact ? std::vector{sums, hyper_} : std::vector{sums}, attrs);
   graph_.add_output("norm", norm_);
   graph_.add_output("sums", sums);
 }
@@ -75,34 +91,61 @@ std::vector<Value> UpdateBuilder::scalars(bool on_host) {
 Value UpdateBuilder::optimize(OptimizerKind rule, const std::vector<Group>& groups, int32_t block,
                               bool on_host) {
   std::vector<Value> inputs = scalars(on_host);
-  std::string decay, keys, rate;
-  std::vector<GroupFactors> rates = {{}};
+  const bool measured = optimizer_entry(rule).granularity == Granularity::Tensor;
+  if (measured) inputs.push_back(sums_);
+  std::string decay, keys;
   for (const Group& group : groups) {
-    const auto found = std::find(rates.begin(), rates.end(), group.factors);
-    rate += fmt::format("{}{}", rate.empty() ? "" : ",", found - rates.begin());
-    if (found == rates.end()) rates.push_back(group.factors);
     keys += fmt::format("{}{},{}", keys.empty() ? "" : ";", slots_.at(group.param), group.begin);
     inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
     decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
   }
-  Attrs attrs{{"masters", int64_t{options_.precision.masters()}}, {"decay", decay}};
-  if (rates.size() > 1) {
-    attrs.set("rate", rate);
-    attrs.set("rates", print_rates(rates));
-  }
+  Attrs attrs{{"masters", int64_t{has_masters(options_.precision, options_.optimizer)}}, {"decay", decay}};
+  if (measured) attrs.set("slots", slots_of(groups));
+  set_rates(groups, attrs);
   if (options_.state_type != StateType::Fp32) attrs.set("keys", keys);
   if (options_.state_type == StateType::Int8) attrs.set("scaled", int64_t{1});
   // Directions are gone after this, and need not be zeroed.
   const bool directions = optimizer_entry(rule).granularity == Granularity::Matrix;
   if (options_.keep_gradients || directions) attrs.set("keep", int64_t{1});
-  return emit(optimizer_op(rule), inputs, std::move(attrs), block);
+  const Value updated = emit(optimizer_op(rule), inputs, std::move(attrs), block);
+  keep_averages(groups, updated, group_size(rule), block, on_host);
+  return updated;
 }
 
-void UpdateBuilder::keep_average(Value average, Value w, Value master, int32_t block, bool on_host) {
-  std::vector<Value> inputs = scalars(on_host);
-  inputs.insert(inputs.end(), {average, w});
-  if (master.valid()) inputs.push_back(master);
-  emit(Op::Ema, inputs, {{"decay", options_.ema}, {"masters", int64_t{master.valid()}}}, block);
+std::string UpdateBuilder::slots_of(const std::vector<Group>& groups) const {
+  std::string text;
+  for (const Group& group : groups)
+    text += fmt::format("{}{}", text.empty() ? "" : ",", slots_.at(group.param));
+  return text;
+}
+
+void UpdateBuilder::finish_sums(int world) {
+  std::vector<Value> inputs = scalars(false);
+  std::string decay;
+  for (const Group& group : measured_) {
+    inputs.insert(inputs.end(), group.tensors.begin(), group.tensors.end());
+    decay += fmt::format("{}{}", decay.empty() ? "" : ",", group.decay ? 1 : 0);
+  }
+  Attrs attrs{{"masters", int64_t{has_masters(options_.precision, options_.optimizer)}},
+              {"decay", decay},
+              {"slots", slots_of(measured_)},
+              {"num_slots", static_cast<int64_t>(options_.slots.size())}};
+  set_rates(measured_, attrs);
+  if (options_.state_type == StateType::Int8) attrs.set("scaled", int64_t{1});
+  sums_ = emit(sums_op(options_.optimizer), inputs, std::move(attrs));
+  if (world > 1) sums_ = emit(Op::AllReduce, {sums_}, {{"axis", "world"}, {"size", int64_t{world}}});
+}
+
+void UpdateBuilder::keep_averages(const std::vector<Group>& groups, Value updated, size_t size, int32_t block,
+                                  bool on_host) {
+  const bool masters = has_masters(options_.precision, options_.optimizer);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].average.valid()) continue;
+    std::vector<Value> inputs = scalars(on_host);
+    inputs.insert(inputs.end(), {groups[i].average, {updated.node, static_cast<int32_t>(i * size)}});
+    if (masters) inputs.push_back({updated.node, static_cast<int32_t>((i + 1) * size) - 1});
+    emit(Op::Ema, inputs, {{"decay", options_.ema}, {"masters", int64_t{masters}}}, block);
+  }
 }
 
 Value UpdateBuilder::direction(Value gradient, Value momentum, int32_t block, bool on_host) {
@@ -112,6 +155,25 @@ Value UpdateBuilder::direction(Value gradient, Value momentum, int32_t block, bo
   if (options_.keep_gradients) attrs.set("keep", int64_t{1});
   if (on_host) attrs.set("to", "host");
   return emit(Op::MuonDirection, inputs, std::move(attrs), block);
+}
+
+void UpdateBuilder::average(const Node& running, int ranks) {
+  if (ranks == 1) return;
+  Node leaf = running;
+  leaf.phase = Phase::Update;
+  const Value sum = emit(Op::AllReduce, {graph_.add(std::move(leaf))},
+                         {{"axis", "data"}, {"size", int64_t{ranks}}}, running.block);
+  const Value mean = emit(Op::Scale, {sum}, {{"factor", 1.0 / ranks}}, running.block);
+  emit(Op::Copy, {mean, sum}, {{"to", "device"}}, running.block);
+}
+
+DType UpdateBuilder::state_dtype() const {
+  switch (options_.state_type) {
+    case StateType::Fp32: return options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
+    case StateType::Bf16: return DType::BF16;
+    case StateType::Int8: return DType::U8;
+  }
+  return DType::F32;
 }
 
 void UpdateBuilder::update_ranges(int world) {
@@ -141,7 +203,8 @@ void UpdateBuilder::clear(Value value, int32_t block) {
 
 size_t UpdateBuilder::group_size(OptimizerKind rule) const {
   const size_t tensors = options_.state_type == StateType::Int8 ? 2 : 1;  // a state, and its scales
-  return 2 + tensors * optimizer_entry(rule).rule_states() + (options_.precision.masters() ? 1 : 0);
+  return 2 + tensors * optimizer_entry(rule).rule_states() +
+         (has_masters(options_.precision, options_.optimizer) ? 1 : 0);
 }
 
 Value UpdateBuilder::input(const std::string& name, TensorType type) {

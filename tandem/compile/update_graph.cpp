@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "tandem/base/error.h"
-#include "tandem/base/split_float.h"
+#include "tandem/compile/factored_update.h"
 #include "tandem/compile/matrix_update.h"
 #include "tandem/compile/passes/differentiate.h"
 #include "tandem/compile/update_builder.h"
@@ -28,7 +29,9 @@ class UnitUpdate {
     for (const Unit* unit : units_) gradients_.push_back(reduced(*unit));
     for (size_t u = 0; u < units_.size(); ++u) count_pieces(*units_[u], gradients_[u]);
     builder_.finish_norm(layout_.position().shape.world());
-    for (const Node& state : options_.running) average(state);
+    if (optimizer_entry(options_.optimizer).factored) make_directions();
+    if (optimizer_entry(options_.optimizer).granularity == Granularity::Tensor) measure_params();
+    for (const Node& state : options_.running) builder_.average(state, layout_.ranks());
     std::vector<Window> windows = cut_windows();
     if (!windows.empty()) direct(windows.front());
     if (options_.together) {
@@ -131,12 +134,42 @@ class UnitUpdate {
     return flat;
   }
 
+  // Another rank counts for norms what this one holds too.
+  bool counts_elsewhere(const UnitParam& param) const {
+    return (param.tensor_sum && layout_.position().tensor != 0) || param.tied == "last";
+  }
+
   void count_pieces(const Unit& unit, const UnitGradients& g) {
     for (const ParamPiece& piece : pieces_in(unit, g.range)) {
-      const bool elsewhere =
-          (piece.param->tensor_sum && layout_.position().tensor != 0) || piece.param->tied == "last";
-      if (!elsewhere) builder_.count(piece.param->name, part_view(g.flat, g.range, piece.range, unit.block));
+      if (!counts_elsewhere(*piece.param))
+        builder_.count(piece.param->name, part_view(g.flat, g.range, piece.range, unit.block));
     }
+  }
+
+  // Norms of whole parameters are sums over the ranks' parts, those of gradients, whatever else a rank holds:
+  // every strategy of the data axis sums the same numbers in the same order.
+  void measure_params() {
+    for (size_t u = 0; u < units_.size(); ++u) {
+      const Unit& unit = *units_[u];
+      const Held held{data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit),
+                      data_.sharding.optimizer ? layout_.own(unit) : layout_.whole(unit)};
+      const Value weights = weights_of(unit);
+      for (UpdateBuilder::Group& group :
+           groups_in(unit, gradients_[u].range, held, weights, gradients_[u].flat)) {
+        if (!counts_elsewhere(layout_.param(*layout_.find(group.param)))) builder_.measure(std::move(group));
+      }
+    }
+    builder_.finish_sums(layout_.position().shape.world());
+  }
+
+  void make_directions() {
+    FactoredDirections directions(builder_, layout_);
+    for (size_t u = 0; u < units_.size(); ++u) {
+      const Value state = kept_states(*units_[u], factored_elems(*units_[u])).front();
+      directions.add(*units_[u], gradients_[u].range, gradients_[u].flat, state);
+    }
+    const std::vector<Value> made = directions.finish();
+    for (size_t u = 0; u < units_.size(); ++u) gradients_[u].flat = made[u];
   }
 
   OptimizerKind rule_of(const Unit& unit) const {
@@ -166,32 +199,12 @@ class UnitUpdate {
   void update_together() {
     std::vector<UpdateBuilder::Group> groups;
     for (size_t u : units_by(false)) {
-      const Value weights = weights_leaf(graph_, layout_, *units_[u], data_);
+      const Value weights = weights_of(*units_[u]);
       for (UpdateBuilder::Group& group : groups_of(*units_[u], gradients_[u], weights, gradients_[u].flat))
         groups.push_back(std::move(group));
     }
-    if (!groups.empty())
-      average_together(builder_.optimize(rule_for(options_.optimizer, false), groups, kNoBlock));
+    if (!groups.empty()) builder_.optimize(rule_for(options_.optimizer, false), groups, kNoBlock);
     for (Value gradient : spent_) builder_.clear(gradient);
-  }
-
-  // Each unit is a parameter, and a group of the optimizer's node.
-  void average_together(Value updated) {
-    const size_t size = builder_.group_size(rule_for(options_.optimizer, false));
-    int32_t first = 0;
-    for (size_t u : units_by(false)) {
-      const Value master{updated.node, first + static_cast<int32_t>(size) - 1};
-      keep_average(*units_[u], gradients_[u], {updated.node, first},
-                   options_.precision.masters() ? master : Value{});
-      first += static_cast<int32_t>(size);
-    }
-  }
-
-  void keep_average(const Unit& unit, const UnitGradients& g, Value w, Value master) {
-    if (options_.ema == 0) return;
-    const DType wide = options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
-    const Value average = kept(kEmaState, "optimizer", wide, "zeros", unit, g.range.elems());
-    builder_.keep_average(average, w, master, unit.block, on_host());
   }
 
   // Units whose matrices are dealt out to the ranks together.
@@ -241,7 +254,7 @@ class UnitUpdate {
       const Unit& unit = *units_[matrix_unit.index];
       spread_gradients(matrix_unit.index);
       const UnitGradients& g = gradients_[matrix_unit.index];
-      const Value momentum = kept_states(unit, g).front();
+      const Value momentum = kept_states(unit, g.range.elems()).front();
       Value flat = builder_.direction(gradient_of(unit, g), momentum, unit.block, on_host());
       if (on_host()) flat = builder_.emit(Op::Copy, {flat}, {{"to", "device"}}, unit.block);
       if (data_.sharding.optimizer) flat = over_axis(Op::AllGather, Axis::Data, flat, unit);
@@ -264,17 +277,6 @@ class UnitUpdate {
     g.range = layout_.whole(unit);
   }
 
-  void average(const Node& state) {
-    const int size = layout_.ranks();
-    if (size == 1) return;
-    Node leaf = state;
-    leaf.phase = Phase::Update;
-    const Value sum = builder_.emit(Op::AllReduce, {graph_.add(std::move(leaf))},
-                                    {{"axis", "data"}, {"size", int64_t{size}}}, state.block);
-    const Value mean = builder_.emit(Op::Scale, {sum}, {{"factor", 1.0 / size}}, state.block);
-    builder_.emit(Op::Copy, {mean, sum}, {{"to", "device"}}, state.block);
-  }
-
   // The optimizer zeroes what it has used, this rank's part; the next step adds to all of it.
   void clear_others(const Unit& unit, const UnitGradients& g) {
     const Range whole = layout_.whole(unit), own = layout_.own(unit);
@@ -287,31 +289,33 @@ class UnitUpdate {
 
   Value kept(std::string_view kind, std::string_view category, DType dtype, std::string_view init,
              const Unit& unit, int64_t elems) {
-    return builder_.state(fmt::format("{}:{}", kind, unit.name), {dtype, Shape({elems})},
-                          on_host() ? "host" : category, std::string(init));
+    return leaf(fmt::format("{}:{}", kind, unit.name), [&](const std::string& name) {
+      return builder_.state(name, {dtype, Shape({elems})}, on_host() ? "host" : category, std::string(init));
+    });
   }
-  std::vector<Value> kept_states(const Unit& unit, const UnitGradients& g) {
+  // The leaf of this name, made where it is first asked for.
+  Value leaf(const std::string& name, const std::function<Value(const std::string&)>& make) {
+    const auto it = leaves_.find(name);
+    return it != leaves_.end() ? it->second : leaves_.emplace(name, make(name)).first->second;
+  }
+  Value weights_of(const Unit& unit) {
+    return leaf("weights:" + unit.name,
+                [&](const std::string&) { return weights_leaf(graph_, layout_, unit, data_); });
+  }
+  std::vector<Value> kept_states(const Unit& unit, int64_t elems) {
     std::vector<Value> states;
     for (const StateTensor& state : optimizer_entry(rule_of(unit)).states)
-      states.push_back(kept(state.name, "optimizer", state_dtype(), state.init, unit, g.range.elems()));
+      states.push_back(kept(state.name, "optimizer", builder_.state_dtype(), state.init, unit, elems));
     return states;
   }
 
-  DType state_dtype() const {
-    switch (options_.state_type) {
-      case StateType::Fp32: return options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
-      case StateType::Bf16: return DType::BF16;
-      case StateType::Int8: return DType::U8;
-    }
-    return DType::F32;
-  }
   // Of states in 8 bits, one for each block of them.
-  std::vector<Value> kept_scales(const Unit& unit, const UnitGradients& g) {
+  std::vector<Value> kept_scales(const Unit& unit, int64_t elems) {
     std::vector<Value> scales;
     if (options_.state_type != StateType::Int8) return scales;
     for (const StateTensor& state : optimizer_entry(rule_of(unit)).states)
-      scales.push_back(kept(scale_name(state.name), "optimizer", DType::F32, "zeros", unit,
-                            num_state_blocks(g.range.elems())));
+      scales.push_back(
+          kept(scale_name(state.name), "optimizer", DType::F32, "zeros", unit, num_state_blocks(elems)));
     return scales;
   }
   // Those of a piece, which begins with a block.
@@ -321,32 +325,55 @@ class UnitUpdate {
     return view(graph_, scales, begin / kStateBlock, Shape({num_state_blocks(wanted.elems())}), block,
                 Phase::Update);
   }
-  Value masters(const Unit& unit, const UnitGradients& g) {
-    return kept("master", "master", master_dtype(options_.precision.storage), "zeros", unit, g.range.elems());
+  Value masters(const Unit& unit, int64_t elems) {
+    return kept("master", "master", type_of_masters(options_.precision, options_.optimizer), "zeros", unit,
+                elems);
   }
   bool decays(const UnitParam& param, const Unit& unit) const {
     return optimizer_entry(rule_of(unit)).decays_rank(param.logical.rank());
   }
 
+  // What of a unit `w` holds, and what states and masters do.
+  struct Held {
+    Range weights, states;
+  };
   // The weights and gradients of a unit, its states and masters, cut into parameters. `w` and `grad` hold
   // the range of `g`.
   std::vector<UpdateBuilder::Group> groups_of(const Unit& unit, const UnitGradients& g, Value w, Value grad) {
-    std::vector<Value> tensors = {w, grad};
-    if (!by_matrix(unit)) {
-      for (Value state : kept_states(unit, g)) tensors.push_back(state);
-    }
-    const std::vector<Value> scales = by_matrix(unit) ? std::vector<Value>() : kept_scales(unit, g);
-    const Value master = options_.precision.masters() ? masters(unit, g) : Value{};
+    return groups_in(unit, g.range, {g.range, g.range}, w, grad);
+  }
+  // Of `range` of the unit, of which states hold `held`, without its tensors.
+  UpdateBuilder::Group group_of(const Unit& unit, const UnitParam& param, const Range& held,
+                                const Range& range) {
+    UpdateBuilder::Group group{{}, decays(param, unit), param.name, range.begin - param.begin, param.factors,
+                               {}};
+    if (optimizer_entry(rule_of(unit)).factored) group.factors.elems = param.logical.elems();
+    const DType wide = options_.precision.storage == DType::F64 ? DType::F64 : DType::F32;
+    if (options_.ema != 0)
+      group.average =
+          part_view(kept(kEmaState, "optimizer", wide, "zeros", unit, held.elems()), held, range, unit.block);
+    return group;
+  }
+  // Likewise, of `range`, which is what `grad` holds.
+  std::vector<UpdateBuilder::Group> groups_in(const Unit& unit, const Range& range, const Held& held, Value w,
+                                              Value grad) {
+    const int64_t elems = held.states.elems();
+    const bool stateless = optimizer_entry(rule_of(unit)).takes_directions();
+    const std::vector<Value> states = stateless ? std::vector<Value>() : kept_states(unit, elems);
+    const std::vector<Value> scales = stateless ? std::vector<Value>() : kept_scales(unit, elems);
+    const Value master = has_masters(options_.precision, options_.optimizer) ? masters(unit, elems) : Value{};
     std::vector<UpdateBuilder::Group> groups;
-    for (const ParamPiece& piece : pieces_in(unit, g.range)) {
-      UpdateBuilder::Group group{{},
-                                 decays(*piece.param, unit),
-                                 piece.param->name,
-                                 piece.range.begin - piece.param->begin,
-                                 piece.param->factors};
-      for (Value flat : tensors) group.tensors.push_back(part_view(flat, g.range, piece.range, unit.block));
-      for (Value flat : scales) group.tensors.push_back(scales_view(flat, g.range, piece.range, unit.block));
-      if (master.valid()) group.tensors.push_back(part_view(master, g.range, piece.range, unit.block));
+    for (const ParamPiece& piece : pieces_in(unit, range)) {
+      UpdateBuilder::Group group = group_of(unit, *piece.param, held.states, piece.range);
+      const auto add = [&](Value flat, const Range& from) {
+        group.tensors.push_back(part_view(flat, from, piece.range, unit.block));
+      };
+      add(w, held.weights);
+      add(grad, range);
+      for (Value flat : states) add(flat, held.states);
+      for (Value flat : scales)
+        group.tensors.push_back(scales_view(flat, held.states, piece.range, unit.block));
+      if (master.valid()) add(master, held.states);
       groups.push_back(std::move(group));
     }
     return groups;
@@ -367,28 +394,22 @@ class UnitUpdate {
   // Runs the optimizer's op on the groups that are made of the weights here.
   void apply(const Unit& unit, const UnitGradients& g,
              const std::function<std::vector<UpdateBuilder::Group>(Value w)>& make_groups) {
-    const Value weights = weights_leaf(graph_, layout_, unit, data_);
+    const Value weights = weights_of(unit);
     const Range held = data_.sharding.weights ? layout_.own(unit) : layout_.whole(unit);
     const Value own_weights = part_view(weights, held, g.range, unit.block);
     const bool weights_move = on_host() && !data_.offload_weights;
     const Value w = weights_move ? to_host(own_weights, unit) : own_weights;
 
     const std::vector<UpdateBuilder::Group> groups = make_groups(w);
-    std::vector<Value> parts = {w}, masters = {graph_.find(fmt::format("{}{}", kMasterPrefix, unit.name))};
+    std::vector<Value> parts = {w};
     if (!groups.empty()) {  // else only padding is here
       const OptimizerKind rule = rule_of(unit);
-      const size_t size = builder_.group_size(rule);
       const Value updated = builder_.optimize(rule, groups, unit.block, on_host());
-      for (size_t i = 0; i < groups.size(); ++i) {
-        parts.push_back({updated.node, static_cast<int32_t>(i * size)});
-        masters.push_back({updated.node, static_cast<int32_t>((i + 1) * size) - 1});
-      }
+      for (size_t i = 0; i < groups.size(); ++i)
+        parts.push_back({updated.node, static_cast<int32_t>(i * builder_.group_size(rule))});
     }
     if (g.used.valid()) builder_.clear(g.used, unit.block);
     Value result = builder_.emit(Op::Join, parts, {}, unit.block);
-    if (options_.ema != 0 && !groups.empty())
-      keep_average(unit, g, result,
-                   masters[0].valid() ? builder_.emit(Op::Join, masters, {}, unit.block) : Value{});
     if (weights_move) result = builder_.emit(Op::Copy, {result, own_weights}, {{"to", "device"}}, unit.block);
     if (data_.once && data_.sharding.optimizer) clear_others(unit, g);
     if (data_.sharding.optimizer && !data_.sharding.weights && layout_.ranks() > 1) {
@@ -432,17 +453,15 @@ class UnitUpdate {
       return apply(unit, g, [&](Value w) { return groups_of(unit, g, w, here(item.directions)); });
     apply(unit, g, [&](Value w) {
       std::vector<UpdateBuilder::Group> groups;
-      const Value master = options_.precision.masters() ? masters(unit, g) : Value{};
+      const Value master =
+          has_masters(options_.precision, options_.optimizer) ? masters(unit, g.range.elems()) : Value{};
       for (const UpdateMatrix& matrix : item.matrices) {
         const Value done = orthogonalized(builder_, item.directions, matrix, options_.muon_scale, unit.block);
         const Range range{matrix.parts[0].offset, matrix.parts[0].offset + matrix.elems()};
         const Value flat = builder_.emit(Op::Reshape, {here(done)},
                                          {{"shape", shape_attr(Shape({matrix.elems()}))}}, unit.block);
-        UpdateBuilder::Group group{{part_view(w, g.range, range, unit.block), flat},
-                                   decays(*matrix.param, unit),
-                                   matrix.param->name,
-                                   range.begin - matrix.param->begin,
-                                   matrix.param->factors};
+        UpdateBuilder::Group group = group_of(unit, *matrix.param, g.range, range);
+        group.tensors = {part_view(w, g.range, range, unit.block), flat};
         if (master.valid()) group.tensors.push_back(part_view(master, g.range, range, unit.block));
         groups.push_back(std::move(group));
       }
@@ -462,25 +481,13 @@ class UnitUpdate {
   std::vector<const Unit*> units_;
   std::vector<UnitGradients> gradients_;  // of each
   std::vector<Value> spent_;              // whose sums were used in their place
+  std::map<std::string, Value> leaves_;   // weights, states and masters, by name
 };
 
 }  // namespace
 
 Graph build_update(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options) {
   return UnitUpdate(layout, data, options).run();
-}
-
-Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data) {
-  Graph graph;
-  for (const Unit& unit : layout.units()) {
-    if (unit.frozen) continue;  // restored whole
-    const Value weights = weights_leaf(graph, layout, unit, data);
-    const Value own =
-        view(graph, weights, layout.own(unit).begin, Shape({layout.part(unit)}), unit.block, Phase::Update);
-    append(graph, Op::AllGather, {own, weights}, {{"axis", "data"}, {"size", int64_t{layout.ranks()}}},
-           unit.block, Phase::Update);
-  }
-  return graph;
 }
 
 }  // namespace tandem

@@ -44,6 +44,7 @@ struct UpdateOptions {
   std::set<std::string> untrained;  // units that the loss does not depend on: they stay as they are
   bool together = false;            // one call of the optimizer for all units: there is nothing to overlap
   bool keep_gradients = false;      // the next pass overwrites them
+  bool fixed_order = false;         // the norm does not show who has summed which part
   bool sums_stats = false;          // the passes have added up this rank's statistics of the loss
   int64_t fp8_slots = 0;            // of the states that scales are made of
 };
@@ -53,7 +54,15 @@ struct UpdateOptions {
 // is scaled. Weights that were updated in parts are gathered at the end.
 Graph build_update(const UnitLayout& layout, const DataAxisOptions& data, const UpdateOptions& options);
 
-// Gathers whole weights from the ranks' parts, for zero1 and zero2 after their masters were restored.
-Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data);
+// Whether weights have masters beside them, and in which type.
+bool has_masters(const PrecisionPolicy& precision, OptimizerKind optimizer);
+DType type_of_masters(const PrecisionPolicy& precision, OptimizerKind optimizer);
+
+// Makes weights that are ready to be read. Gathers whole ones from the ranks' parts, for zero1 and zero2
+// after their masters were restored. With an optimizer that averages they are made of masters and states
+// before, by the input "share" f32[1]: 0 gives the average, 1 - beta1 what passes read; `untrained` units
+// stay as they are.
+Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data, OptimizerKind optimizer,
+                   const std::set<std::string>& untrained);
 
 }  // namespace tandem

@@ -11,6 +11,7 @@
 
 #include "tandem/config/data_sources.h"
 #include "tandem/config/families.h"
+#include "tandem/config/money.h"
 #include "tandem/config/step_values.h"
 #include "tandem/config/train_group.h"
 #include "tandem/optimizers/optimizers.h"
@@ -19,6 +20,8 @@ namespace tandem {
 
 enum class DeviceKind { Auto, Cpu, Cuda };
 enum class ImageNorm { Batch, Group, Sync };
+enum class ImageStem { Small, Imagenet };
+enum class BrokenImages { Stop, Skip };
 enum class GatedActivation { Silu, Gelu };
 enum class QkNorm { None, Head, All };
 enum class NormPlace { Before, After, Both };
@@ -32,6 +35,8 @@ enum class ReduceType { Fp32, Bf16 };
 enum class PartialSums { Fp32, Stored };
 enum class GeluOutput { Kept, Again };
 enum class GradientSync { Pass, Step };
+enum class Elastic { None, Data };
+enum class Reproducible { Mesh, Layout };
 enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
 enum class Precision { Fp32, Bf16, Fp16, Fp8 };
 enum class RecomputeKind { None, Full, Every, Selective, AllButAttention, Auto };
@@ -84,6 +89,8 @@ struct ModelConfig {
   int64_t channels = 3;
   int64_t classes = 10;
   std::vector<int64_t> blocks = {2, 2, 2};  // residual blocks of each stage
+  bool bottleneck = false;                  // blocks of three convolutions, narrow in the middle
+  ImageStem stem = ImageStem::Small;        // what comes before the blocks
   ImageNorm norm = ImageNorm::Batch;
   int64_t groups = 8;  // of norm: group
   bool operator==(const ModelConfig&) const = default;
@@ -101,6 +108,13 @@ struct DataConfig {
   DataSources eval = "builtin:stories";   // derived: like train; weights mean nothing here
   std::string tokenizer = "bytes";
   Documents documents = Documents::Joined;  // those that share a sequence
+  bool flip = false;                        // images from left to right, half of them
+  int64_t pad = 0;                          // zeros around an image, out of which one of its size is cut
+  double crop = 0;        // smallest share of an image that is cut out and resized; 0 = all of it
+  double color = 0;       // most that brightness, contrast and saturation change by
+  double mixup = 0;       // alpha of the distribution that two images are mixed by; 0 = they are not
+  bool normalize = true;  // channels to the mean 0 and the deviation 1 of the training set
+  BrokenImages broken = BrokenImages::Stop;  // what an image that cannot be read does
   int64_t workers = 2;
   int64_t prefetch = 4;        // batches made ahead of the one in use
   int64_t eval_samples = 256;  // sequences or images per evaluation
@@ -134,6 +148,7 @@ struct TrainConfig {
   std::vector<TrainGroup> groups;  // of parameters, by their names
   double ema = 0;                  // decay of the weights' moving average; 0 = none is kept
   double clip = 1.0;               // global norm; 0 = never
+  double clip_value = 0;           // each element of the gradient; 0 = never
   int64_t seed = 1;
   int64_t eval_every = 50;  // steps; 0 = never
   bool eval_at_start = false;
@@ -141,6 +156,8 @@ struct TrainConfig {
   double min_delta = 0;              // that a better one is better by
   double label_smoothing = 0;        // share of the target's probability that all classes get
   double z_loss = 0;                 // factor of the squared log of the softmax's sum
+  Dollars budget;                    // the run ends before it has cost more; 0 = no bound
+  HourlyPrice price;                 // of the whole job
   double loss_scale = 65536.0;       // fp16: where the loss scale starts
   int64_t loss_scale_window = 2000;  // fp16: good steps before it doubles
   bool operator==(const TrainConfig&) const = default;
@@ -155,8 +172,11 @@ struct ParallelConfig {
   int64_t chunks = 1;                      // parts of the model a pipeline rank holds; interleaved: 2 or more
   GradientSync sync = GradientSync::Pass;  // when gradients are reduced
   ReduceType reduce = ReduceType::Fp32;    // how gradients travel; they are summed in fp32
-  PartialSums partial = PartialSums::Fp32;  // how those of the tensor axis travel; likewise
-  double timeout = 300;                     // seconds a collective may wait for its peers
+  PartialSums partial = PartialSums::Fp32;         // how those of the tensor axis travel; likewise
+  Elastic elastic = Elastic::None;                 // whether the data axis goes with the ranks that are there
+  Reproducible reproducible = Reproducible::Mesh;  // what the bits of a run depend on
+  bool tls = false;                                // traffic between nodes is encrypted
+  double timeout = 300;                            // seconds a collective may wait for its peers
   bool operator==(const ParallelConfig&) const = default;
 };
 
@@ -191,6 +211,8 @@ struct CheckpointConfig {
   bool on_notice = true;  // save when a notice comes, where there is time
   int64_t keep = 3;       // newest ones kept; 0 = all
   bool async = true;
+  int64_t memory = 0;         // steps between copies of a rank's part at another one; 0 = none
+  int64_t replay = 0;         // steps between those that are computed twice and compared; 0 = none
   std::string best = "none";  // metric whose best checkpoint is kept, too
   std::string store;  // where they go behind the run directory: a path or s3://bucket/prefix; empty = nowhere
   bool operator==(const CheckpointConfig&) const = default;

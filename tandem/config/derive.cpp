@@ -82,6 +82,8 @@ void derive_optimizer(ResolvedConfig& resolved) {
   fill(resolved, "train.lr", train.lr, entry.lr, kOptimizer);
   for (const HyperParam& param : entry.hyper)
     fill(resolved, param.key, train.hyper[hyper_key_index(param.key)], param.value, kOptimizer);
+  if (entry.averages) fill(resolved, "train.schedule", train.schedule, ScheduleKind::Constant, kOptimizer);
+  if (train.clip_value > 0) fill(resolved, "train.clip", train.clip, 0.0, "train.clip_value");
 }
 
 // The ranks that were started and that the other axes leave over.

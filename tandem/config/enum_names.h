@@ -10,6 +10,8 @@ namespace tandem {
 
 inline constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr std::string_view kImageNormNames[] = {"batch", "group", "sync"};
+inline constexpr std::string_view kImageStemNames[] = {"small", "imagenet"};
+inline constexpr std::string_view kBrokenImagesNames[] = {"stop", "skip"};
 inline constexpr std::string_view kGatedActivationNames[] = {"silu", "gelu"};
 inline constexpr std::string_view kQkNormNames[] = {"none", "head", "all"};
 inline constexpr std::string_view kNormPlaceNames[] = {"before", "after", "both"};
@@ -30,6 +32,8 @@ inline constexpr std::string_view kGradientSyncNames[] = {"pass", "step"};
 inline constexpr std::string_view kReduceTypeNames[] = {"fp32", "bf16"};
 inline constexpr std::string_view kPartialSumsNames[] = {"fp32", "stored"};
 inline constexpr std::string_view kGeluOutputNames[] = {"kept", "again"};
+inline constexpr std::string_view kElasticNames[] = {"none", "data"};
+inline constexpr std::string_view kReproducibleNames[] = {"mesh", "layout"};
 inline constexpr std::string_view kPipelineScheduleNames[] = {"gpipe", "1f1b", "interleaved"};
 inline constexpr std::string_view kPrecisionNames[] = {"fp32", "bf16", "fp16", "fp8"};
 inline constexpr std::string_view kRecomputeNames[] = {
@@ -43,6 +47,8 @@ using Names = std::span<const std::string_view>;
 constexpr Names names_of(DeviceKind) { return kDeviceNames; }
 constexpr Names names_of(Family) { return kFamilyNames; }
 constexpr Names names_of(ImageNorm) { return kImageNormNames; }
+constexpr Names names_of(ImageStem) { return kImageStemNames; }
+constexpr Names names_of(BrokenImages) { return kBrokenImagesNames; }
 constexpr Names names_of(GatedActivation) { return kGatedActivationNames; }
 constexpr Names names_of(QkNorm) { return kQkNormNames; }
 constexpr Names names_of(NormPlace) { return kNormPlaceNames; }
@@ -60,6 +66,8 @@ constexpr Names names_of(GradientSync) { return kGradientSyncNames; }
 constexpr Names names_of(ReduceType) { return kReduceTypeNames; }
 constexpr Names names_of(PartialSums) { return kPartialSumsNames; }
 constexpr Names names_of(GeluOutput) { return kGeluOutputNames; }
+constexpr Names names_of(Elastic) { return kElasticNames; }
+constexpr Names names_of(Reproducible) { return kReproducibleNames; }
 constexpr Names names_of(PipelineSchedule) { return kPipelineScheduleNames; }
 constexpr Names names_of(Precision) { return kPrecisionNames; }
 constexpr Names names_of(RecomputeKind) { return kRecomputeNames; }

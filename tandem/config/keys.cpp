@@ -21,6 +21,7 @@ constexpr double kMillion = 1 << 20;
 constexpr double kMaxBlocks = 2048;
 constexpr double kMaxThreads = 4096;
 constexpr Limits not_negative() { return {.min = 0}; }
+constexpr Limits negative() { return {.max = 0, .below_max = true}; }
 constexpr Limits positive() { return {.min = 0, .above_min = true}; }
 constexpr Limits fraction() { return {.min = 0, .max = 1}; }
 constexpr Limits positive_fraction() { return {.min = 0, .max = 1, .above_min = true}; }
@@ -65,6 +66,7 @@ Limits limits_of(HyperRange range) {
     case HyperRange::BelowOne: return below_one();
     case HyperRange::Positive: return positive();
     case HyperRange::NotNegative: return not_negative();
+    case HyperRange::Negative: return negative();
   }
   return any();
 }
@@ -107,11 +109,11 @@ Key only_for(OptimizerKind optimizer, Key key) {
   return key;
 }
 
-// Of optimizers that go from states to weights element by element.
-Key by_element(Key key) {
+// Of optimizers whose states may be kept in fewer bits.
+Key with_packed_states(Key key) {
   key.optimizers = 0;
   for (size_t i = 0; i < kNumOptimizers; ++i)
-    key.optimizers |= kOptimizers[i].granularity == Granularity::Element ? 1u << i : 0;
+    key.optimizers |= kOptimizers[i].takes_directions() || kOptimizers[i].averages ? 0 : 1u << i;
   return key;
 }
 
@@ -186,16 +188,23 @@ std::vector<Key> make_run_and_model_keys() {
       KEY(model.classes, between(2, 16 * kMillion), "labels to tell apart", kImages),
       KEY(model.blocks, between(1, kMaxBlocks), "residual blocks of each stage; a stage halves the image",
           kWithStages),
+      KEY(model.bottleneck, any(),
+          "blocks of three convolutions, 1x1 to a quarter of the channels, 3x3, and 1x1 back", kWithStages),
+      KEY(model.stem, any(),
+          "before the blocks: a 3x3 convolution, or imagenet's 7x7 and pooling, which make images 4 times "
+          "smaller",
+          kWithStages),
       KEY(model.norm, any(),
           "normalisation over a rank's batch, groups of channels, or every rank's batch (sync)", kWithStages),
       KEY(model.groups, between(1, kMillion), "groups of norm: group; must divide width", kWithStages),
   };
 }
 
-std::vector<Key> make_data_and_train_keys() {
+std::vector<Key> make_data_keys() {
   return {
       KEY(data.train, any(),
-          "training set: builtin:NAME, a text file or prepared shards; of several, sequences are drawn by "
+          "training set: builtin:NAME, a text file, a folder of images or prepared shards; of several, "
+          "samples are drawn by "
           "weight"),
       KEY(data.eval, any(),
           "evaluation set, or sets, each as a whole; a name, {path: a, name: books}, gives it a loss of its "
@@ -207,10 +216,29 @@ std::vector<Key> make_data_and_train_keys() {
           "documents that share a sequence: joined, each sees those before it, or separate, none sees "
           "another",
           kText),
+      KEY(data.flip, any(), "half of the training images are turned from left to right", kImages),
+      KEY(data.pad, between(0, 4096),
+          "zeros around a training image, out of which one of its size is cut at random", kImages),
+      KEY(data.crop, fraction(),
+          "smallest share of a training image that is cut out at random and resized; 0 = none is", kImages),
+      KEY(data.color, below_one(),
+          "most by which brightness, contrast and saturation of a training image change", kImages),
+      KEY(data.mixup, not_negative(),
+          "alpha of the beta distribution by which two training images and their labels are mixed; 0 = never "
+          "(not yet)",
+          kImages),
+      KEY(data.normalize, any(),
+          "images from files: channels to mean 0 and deviation 1 over the training set", kImages),
+      KEY(data.broken, any(), "images from files: one that cannot be read stops the run, or is left out",
+          kImages),
       KEY(data.workers, between(0, kMaxThreads), "threads that prepare batches"),
       KEY(data.prefetch, between(1, kMillion), "batches prepared ahead"),
       KEY(data.eval_samples, at_least(1), "sequences or images in one evaluation"),
+  };
+}
 
+std::vector<Key> make_train_keys() {
+  return {
       KEY(train.steps, at_least(1), "optimizer steps in the run; or give tokens or epochs"),
       KEY(train.tokens, not_negative(), "tokens to train on, from which steps are derived; 0 = steps says",
           kText),
@@ -241,8 +269,9 @@ std::vector<Key> make_data_and_train_keys() {
       only_for(ScheduleKind::Points,
                KEY(train.points, fraction(),
                    "points: fractions of lr at steps, straight in between: [[0, 0], [100, 1], [1000, 0.1]]")),
-      by_element(KEY(train.optimizer_state, any(),
-                     "type in which the optimizer's states are kept; int8 has a scale for each 256 of them")),
+      with_packed_states(
+          KEY(train.optimizer_state, any(),
+              "type in which the optimizer's states are kept; int8 has a scale for each 256 of them")),
       only_for(OptimizerKind::Muon,
                KEY(train.adjust_lr, any(),
                    "muon: a matrix's rate is lr times 0.2 sqrt(max(rows, cols)), which suits AdamW's lr, or "
@@ -253,7 +282,9 @@ std::vector<Key> make_data_and_train_keys() {
           "gradient, master or optimizer state; the first match counts"),
       KEY(train.ema, below_one(),
           "decay of a moving average of the weights, which is kept and saved beside them; 0 = none"),
-      KEY(train.clip, not_negative(), "largest global norm of the gradient; 0 = never clip"),
+      KEY(train.clip, not_negative(),
+          "largest global norm of the gradient; 0 = never clip, as with clip_value"),
+      KEY(train.clip_value, not_negative(), "largest magnitude of a gradient's element; 0 = never clip"),
       KEY(train.label_smoothing, below_one(),
           "share of each target's probability that all classes get alike, in training's loss"),
       KEY(train.z_loss, not_negative(),
@@ -264,12 +295,15 @@ std::vector<Key> make_data_and_train_keys() {
       KEY(train.patience, at_least(0),
           "evaluations in a row that may bring no better eval_loss before the run ends; 0 = any number"),
       KEY(train.min_delta, not_negative(), "with patience: what a better eval_loss is better by"),
+      KEY(train.budget, not_negative(),
+          "most that the run may cost, with train.price: it saves and ends with 76 before; 0USD = any"),
+      KEY(train.price, not_negative(), "of the whole job, all its machines, for an hour"),
       KEY(train.loss_scale, positive(), "fp16: where the loss scale starts"),
       KEY(train.loss_scale_window, at_least(1), "fp16: good steps before the loss scale doubles"),
   };
 }
 
-std::vector<Key> make_other_keys() {
+std::vector<Key> make_parallel_and_memory_keys() {
   return {
       KEY(parallel.strategy, any(), "how ranks share the work; zero3 is taken as fsdp"),
       KEY(parallel.data, at_least(1), "ranks on the data axis"),
@@ -283,6 +317,11 @@ std::vector<Key> make_other_keys() {
       KEY(parallel.partial, any(),
           "type in which partial sums of activations travel on the tensor axis: fp32, or as activations are "
           "stored"),
+      KEY(parallel.elastic, any(),
+          "data: when ranks go or come, the data axis shrinks or grows and the run goes on"),
+      KEY(parallel.reproducible, any(),
+          "what a run's bits depend on: the mesh, or layout: the same bits on any number of data ranks"),
+      KEY(parallel.tls, any(), "traffic between nodes over TCP is encrypted (not yet)"),
       KEY(parallel.timeout, seconds(), "seconds a rank waits for another before it gives up"),
 
       KEY(precision, any(), "of matrix products and stored activations"),
@@ -299,7 +338,11 @@ std::vector<Key> make_other_keys() {
       KEY(memory.limit, bytes(), "bytes a rank may use; 0 = what the machine has"),
       KEY(memory.scratch, bytes(),
           "bytes of scratch that the loss and cuDNN's attention gradient aim at; 0 = as they are fastest"),
+  };
+}
 
+std::vector<Key> make_checkpoint_and_log_keys() {
+  return {
       KEY(checkpoint.every, at_least(0),
           "steps between checkpoints; 0 = never; auto = as often as costs the least, from what a save was "
           "seen "
@@ -312,6 +355,10 @@ std::vector<Key> make_other_keys() {
           "save when a notice says that the machine will be taken back, where a save fits into it"),
       KEY(checkpoint.keep, at_least(0), "newest checkpoints kept; 0 = all"),
       KEY(checkpoint.async, any(), "training goes on while a checkpoint is written"),
+      KEY(checkpoint.memory, at_least(0),
+          "steps between copies of a rank's part in another rank's memory; 0 = none (not yet)"),
+      KEY(checkpoint.replay, at_least(0),
+          "steps between those that are computed twice and compared, to find broken hardware; 0 = none"),
       KEY(checkpoint.best, any(),
           "what the best checkpoint, kept beside the newest, is best in: none, eval_loss or eval_loss/NAME"),
       KEY(checkpoint.store, any(),
@@ -353,8 +400,9 @@ std::vector<Key> make_other_keys() {
 
 std::vector<Key> make_keys() {
   std::vector<Key> keys = make_run_and_model_keys();
-  std::ranges::move(make_data_and_train_keys(), std::back_inserter(keys));
-  std::ranges::move(make_other_keys(), std::back_inserter(keys));
+  for (const auto& make :
+       {make_data_keys, make_train_keys, make_parallel_and_memory_keys, make_checkpoint_and_log_keys})
+    std::ranges::move(make(), std::back_inserter(keys));
   const auto before =
       std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.path == "train.weight_decay"; });
   const std::vector<Key> hyper = make_hyper_keys(std::make_index_sequence<kNumHyperKeys>());

@@ -47,7 +47,8 @@ TEST(LoadConfig, AnotherOptimizerLeavesTheFilesKeysOfTheFirstOut) {
   EXPECT_EQ(resolved.origin("train.beta2"), "default");
   EXPECT_EQ(resolved.origin("train.weight_decay"), "run.yaml:1");
   EXPECT_EQ(rejection(yaml, {{"train.optimizer=sgd"}, {"train.beta2=0.9"}}),
-            "--set train.beta2: sgd has no such setting (it belongs to adamw, lion, muon); remove it");
+            "--set train.beta2: sgd has no such setting (it belongs to adamw, lion, muon, lamb, "
+            "schedule_free_adamw); remove it");
 }
 
 TEST(LoadConfig, LetsTheLastOverrideWinAndReadsLists) {

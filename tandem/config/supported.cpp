@@ -18,6 +18,19 @@ constexpr Refusal kRefusals[] = {
     {"precision",
      [](const Config& c) { return c.precision == Precision::Fp8 && c.device == DeviceKind::Cpu; },
      "fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU"},
+    {"data.mixup", [](const Config& c) { return c.data.mixup != 0; },
+     "this version's loss takes one label a sample; use 0, and train.label_smoothing"},
+    {"parallel.tls", [](const Config& c) { return c.parallel.tls; },
+     "this version does not encrypt traffic between ranks; use false"},
+    {"checkpoint.memory", [](const Config& c) { return c.checkpoint.memory != 0; },
+     "this version keeps no copies in other ranks' memory; use 0"},
+    {"checkpoint.replay",
+     [](const Config& c) {
+       return c.checkpoint.replay != 0 &&
+              !(c.checkpoint.async && (c.checkpoint.every.saves() || c.checkpoint.minutes > 0));
+     },
+     "needs checkpoints to go back to, and their copy of the state: set checkpoint.every and "
+     "checkpoint.async"},
     {"log.wandb", [](const Config& c) { return c.log.wandb == WandbMode::Online; },
      "this version does not talk to W&B's servers itself; use offline, and `wandb sync` on the run's wandb/"},
 };

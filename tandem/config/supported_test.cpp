@@ -25,8 +25,11 @@ TEST(CheckSupported, KeysThatAreRefusedSayNotYet) {
     const bool not_yet = key.doc.find("not yet") != std::string_view::npos;
     const std::string path(key.path);
     std::string message;
-    for (const std::string value : {"true", "somewhere", "online"})
+    for (const std::string value :
+         {"true", "somewhere", "online", "1", "0.5", "data", "layout", "imagenet", "1USD"}) {
       message += rejection("", {{path + "=" + value}});
+      message += rejection("model: {family: resnet}", {{path + "=" + value}});
+    }
     EXPECT_EQ(not_yet, message.find("this version") != std::string::npos) << path << ": " << message;
   }
 }

@@ -8,6 +8,7 @@
 #include "tandem/base/rope_frequencies.h"
 #include "tandem/config/enum_names.h"
 #include "tandem/config/keys.h"
+#include "tandem/config/mesh.h"
 #include "tandem/config/place.h"
 #include "tandem/config/validate_data.h"
 #include "tandem/config/validate_parallel.h"
@@ -115,10 +116,17 @@ void check_images(const ResolvedConfig& resolved) {
 
 void check_batch(const ResolvedConfig& resolved) {
   const TrainConfig& train = resolved.config.train;
+  const bool dealt = deals_micro_batches(resolved.config);
   const int64_t data = resolved.config.parallel.data;
-  const int64_t unit = train.micro_batch * data;
+  const int64_t unit = train.micro_batch * (dealt ? 1 : data);
   if (train.batch % unit == 0) return;
   const int64_t below = train.batch / unit * unit;
+  if (dealt) {
+    throw ConfigError(
+        "{}: train.batch must be a multiple of train.micro_batch = {}, found {}; use train.batch = {}",
+        place_of_first(resolved, {"train.batch", "train.micro_batch"}), unit, train.batch,
+        either(below, below + unit));
+  }
   throw ConfigError(
       "{}: train.batch must be a multiple of train.micro_batch * parallel.data = {} * {} = {}, found {}; "
       "use train.batch = {}",

@@ -13,18 +13,18 @@ TEST(ValidateData, MatchesBuiltInSetsToTheModel) {
             "builtin:stories, a text file or prepared shards");
   EXPECT_EQ(rejection("model: {family: mlp}\ndata: {eval: builtin:stories}"),
             "run.yaml:2: data.eval = builtin:stories does not suit model.family mlp, which takes images; use "
-            "builtin:shapes");
+            "builtin:shapes or a folder of images");
   EXPECT_EQ(rejection("model: {family: resnet}", {{"data.train=builtin:shape"}}),
             "--set data.train: no such built-in set: 'builtin:shape'; did you mean builtin:shapes?");
 }
 
-TEST(ValidateData, GivesNoTextToModelsOfImages) {
+TEST(ValidateData, TakesImagesFromFilesInColourOrGrey) {
   for (const std::string family : {"resnet", "mlp"}) {
-    for (const std::string key : {"data.train", "data.eval"}) {
-      EXPECT_EQ(rejection("model: {family: " + family + ", classes: 256}", {{key + "=some.txt"}}),
-                "--set " + key + ": " + key + " = some.txt does not suit model.family " + family +
-                    ", which takes images; use builtin:shapes");
-    }
+    const std::string model = "model: {family: " + family + ", classes: 3, image_size: 8, channels: ";
+    EXPECT_EQ(rejection(model + "1}", {{"data.train=photos/"}}), "");
+    EXPECT_EQ(rejection(model + "3}", {{"data.train=photos/"}}), "");
+    EXPECT_EQ(rejection(model + "4}", {{"data.train=photos/"}}),
+              "run.yaml:1: images from files have 3 channels, or 1 as grey ones, found model.channels = 4");
   }
 }
 

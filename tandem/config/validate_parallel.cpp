@@ -76,7 +76,7 @@ void check_interleaved(const ResolvedConfig& resolved) {
         place_of_first(resolved, {"parallel.schedule"}),
         num_blocks(config.model) >= 2 * parallel.pipeline ? "parallel.chunks = 2 or " : "");
   }
-  const int64_t passes = config.accumulation();
+  const int64_t passes = passes_per_step(config);
   if (passes % parallel.pipeline == 0) return;
   const int64_t unit = config.train.micro_batch * parallel.data;
   const int64_t below = passes / parallel.pipeline * parallel.pipeline;
@@ -116,6 +116,12 @@ void check_offload(const ResolvedConfig& resolved) {
   const Config& config = resolved.config;
   const Strategy strategy = config.parallel.strategy;
   const bool params = config.memory.offloads(OffloadKind::Params);
+  const OptimizerEntry& optimizer = optimizer_entry(config.train.optimizer);
+  const bool stays = optimizer.granularity == Granularity::Tensor || optimizer.averages;
+  if (stays && !config.memory.offload.empty()) {
+    throw ConfigError("{}: {} cannot be offloaded; choose another train.optimizer, or remove memory.offload",
+                      place_of(resolved, "memory.offload"), optimizer.name);
+  }
   if (strategy == Strategy::Dp && !config.memory.offload.empty()) {
     throw ConfigError("{}: parallel.strategy dp offloads nothing; use parallel.strategy = {}",
                       place_of(resolved, "memory.offload"), params ? "fsdp" : "ddp");
@@ -163,6 +169,72 @@ void check_sync(const ResolvedConfig& resolved) {
   }
 }
 
+// Whoever computes a micro-batch, its gradients are the same bits; what is made of all of them must be, too.
+void check_layout(const ResolvedConfig& resolved) {
+  const Config& config = resolved.config;
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.reproducible != Reproducible::Layout) return;
+  const auto refuse = [&](std::string_view key, const std::string& why) {
+    throw ConfigError("{}: parallel.reproducible layout {}", place_of(resolved, key), why);
+  };
+  if (parallel.pipeline > 1) refuse("parallel.pipeline", "knows no pipeline yet; use parallel.pipeline = 1");
+  if (parallel.sync == GradientSync::Step)
+    refuse("parallel.sync", "adds up gradients after every pass; use parallel.sync = pass");
+  if (parallel.reduce == ReduceType::Bf16)
+    refuse("parallel.reduce", "adds up gradients as they were made; use parallel.reduce = fp32");
+  if (config.precision == Precision::Fp8) refuse("precision", "cannot share fp8's scales; use bf16");
+  if (const OptimizerEntry& entry = optimizer_entry(config.train.optimizer);
+      entry.granularity != Granularity::Element)
+    refuse("train.optimizer", fmt::format("needs an optimizer that works on each weight alone, and {} does "
+                                          "not; use adamw",
+                                          entry.name));
+}
+
+// Its sums over rows and columns have a place for each parameter of a rank, and some are on one tensor rank
+// only.
+void check_factored(const ResolvedConfig& resolved) {
+  const Config& config = resolved.config;
+  const OptimizerEntry& entry = optimizer_entry(config.train.optimizer);
+  if (!entry.factored || config.parallel.tensor == 1) return;
+  throw ConfigError("{}: {} does not know the tensor axis yet; use parallel.tensor = 1, or adamw",
+                    place_of(resolved, "parallel.tensor"), entry.name);
+}
+
+void check_elastic(const ResolvedConfig& resolved) {
+  const ParallelConfig& parallel = resolved.config.parallel;
+  if (parallel.elastic != Elastic::Data) return;
+  if (was_given(resolved, "parallel.data")) {
+    throw ConfigError("{}: parallel.elastic takes the ranks that are there; leave parallel.data out",
+                      place_of(resolved, "parallel.data"));
+  }
+  if (parallel.strategy == Strategy::Single || parallel.strategy == Strategy::Dp) {
+    throw ConfigError(
+        "{}: parallel.elastic needs ranks that share the batch, and parallel.strategy {} has one "
+        "process; use parallel.strategy = ddp, zero1, zero2 or fsdp",
+        place_of(resolved, "parallel.elastic"), name_of(parallel.strategy));
+  }
+}
+
+// Batch norm makes statistics of the samples that a rank has.
+void check_dealt(const ResolvedConfig& resolved) {
+  const Config& config = resolved.config;
+  if (!deals_micro_batches(config)) return;
+  const bool layout = config.parallel.reproducible == Reproducible::Layout;
+  const std::string_view key = layout ? "parallel.reproducible" : "parallel.elastic";
+  if (config.model.has(kStages) && config.model.norm != ImageNorm::Group) {
+    throw ConfigError(
+        "{}: {} needs a model whose samples do not depend on each other; use model.norm = group",
+        place_of(resolved, "model.norm"), key);
+  }
+  if (!was_given(resolved, "train.micro_batch")) {
+    throw ConfigError(
+        "{}: needs train.micro_batch, which by default follows from the number of ranks; set it to the "
+        "samples "
+        "that a rank takes at once",
+        place_of(resolved, key));
+  }
+}
+
 }  // namespace
 
 // The strategy comes last: the one that is named instead then works with all the rest.
@@ -173,6 +245,10 @@ void validate_parallel(const ResolvedConfig& resolved) {
   check_offload(resolved);
   check_strategy(resolved);
   check_sync(resolved);
+  check_layout(resolved);
+  check_factored(resolved);
+  check_elastic(resolved);
+  check_dealt(resolved);
 }
 
 }  // namespace tandem

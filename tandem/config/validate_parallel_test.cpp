@@ -25,6 +25,16 @@ TEST(ValidateParallel, AcceptsMeshesThatWork) {
   }
 }
 
+TEST(ValidateParallel, OffloadsOptimizersThatCanBe) {
+  for (const char* name : {"lamb", "lars", "adafactor", "schedule_free_adamw"}) {
+    EXPECT_EQ(
+        rejection(fmt::format("train: {{optimizer: {}}}\nmemory: {{offload: [optimizer]}}", name)),
+        fmt::format("run.yaml:2: memory.offload: {} cannot be offloaded; choose another train.optimizer, or "
+                    "remove memory.offload",
+                    name));
+  }
+}
+
 TEST(ValidateParallel, LeavesScheduleAndChunksAloneWithoutAPipeline) {
   EXPECT_EQ(rejection("parallel: {schedule: interleaved}"), "");
   EXPECT_EQ(rejection("parallel: {schedule: gpipe, chunks: 9}"), "");
@@ -162,6 +172,42 @@ TEST(ValidateParallel, ReducesOnceAStepOnlyWhereTheWholeGradientIsKept) {
       "use parallel.sync = pass, or parallel.strategy = zero1");
   EXPECT_EQ(rejection("parallel: {pipeline: 2, sync: step}"),
             "run.yaml:1: a pipeline reduces after every pass; use parallel.sync = pass");
+}
+
+TEST(ValidateParallel, BitsOfTheLayoutNeedWhatHasNoOrder) {
+  const std::string layout = "train: {batch: 16, micro_batch: 2}\nparallel: {reproducible: layout";
+  const std::string rule = "run.yaml:2: ";
+  EXPECT_EQ(rejection(layout + "}"), "");
+  EXPECT_EQ(rejection(layout + ", strategy: ddp, data: 3, tensor: 2}"), "");  // eight over three
+  EXPECT_EQ(rejection(layout + ", pipeline: 2}"),
+            rule +
+                "parallel.pipeline: parallel.reproducible layout knows no pipeline yet; use "
+                "parallel.pipeline = 1");
+  EXPECT_EQ(rejection(layout + ", strategy: ddp, data: 2, sync: step}"),
+            rule +
+                "parallel.sync: parallel.reproducible layout adds up gradients after every pass; use "
+                "parallel.sync = pass");
+  EXPECT_EQ(rejection(layout + ", reduce: bf16}"),
+            rule +
+                "parallel.reduce: parallel.reproducible layout adds up gradients as they were made; use "
+                "parallel.reduce = fp32");
+  EXPECT_NE(rejection(layout + "}\nmodel: {family: resnet, norm: batch}").find("use model.norm = group"),
+            std::string::npos);
+  EXPECT_EQ(
+      rejection("train: {batch: 15, micro_batch: 2}\nparallel: {reproducible: layout}"),
+      "run.yaml:1: train.batch must be a multiple of train.micro_batch = 2, found 15; use train.batch = "
+      "14 or 16");
+  EXPECT_EQ(rejection("parallel: {reproducible: layout}"),
+            "run.yaml:1: parallel.reproducible: needs train.micro_batch, which by default follows from the "
+            "number of ranks; set it to the samples that a rank takes at once");
+}
+
+TEST(ValidateParallel, RefusesSquaresByRowsAndColumnsOnTheTensorAxis) {
+  EXPECT_EQ(
+      rejection("train: {optimizer: adafactor}\nparallel: {strategy: ddp, tensor: 2}"),
+      "run.yaml:2: parallel.tensor: adafactor does not know the tensor axis yet; use parallel.tensor = 1, "
+      "or adamw");
+  EXPECT_EQ(rejection("train: {optimizer: adafactor}\nparallel: {strategy: ddp, data: 2}"), "");
 }
 
 }  // namespace

@@ -99,13 +99,13 @@ void check_blocks(const ResolvedConfig& resolved) {
   if (config.parallel.pipeline == 1) return;
   const int64_t held = (blocks + config.parallel.pipeline - 1) / config.parallel.pipeline;
   const int64_t most = std::max<int64_t>(1, kMaxUnrolledBlocks / held);
-  if (config.accumulation() <= most) return;
+  if (passes_per_step(config) <= most) return;
   throw ConfigError(
       "{}: a pipeline rank of {} blocks takes at most {} passes a step, found train.batch / "
       "(train.micro_batch * "
       "parallel.data) = {}; use a larger train.micro_batch or a smaller train.batch",
       place_of_first(resolved, {"train.batch", "train.micro_batch", "parallel.pipeline"}), held, most,
-      config.accumulation());
+      passes_per_step(config));
 }
 
 }  // namespace

@@ -77,12 +77,15 @@ TEST(Validate, RefusesSettingsOfAnotherFamily) {
 }
 
 TEST(Validate, RefusesSettingsOfAnotherOptimizer) {
-  EXPECT_EQ(rejection("train: {momentum: 0.5}"),
-            "run.yaml:1: train.momentum: adamw has no such setting (it belongs to sgd, muon); remove it");
+  EXPECT_EQ(
+      rejection("train: {momentum: 0.5}"),
+      "run.yaml:1: train.momentum: adamw has no such setting (it belongs to sgd, muon, lars); remove it");
   EXPECT_EQ(rejection("train: {optimizer: lion}", {{"train.eps=1e-6"}}),
-            "--set train.eps: lion has no such setting (it belongs to adamw, muon); remove it");
+            "--set train.eps: lion has no such setting (it belongs to adamw, muon, lamb, lars, "
+            "adafactor, schedule_free_adamw); remove it");
   EXPECT_EQ(rejection("train: {optimizer: sgd, beta2: 0.9}"),
-            "run.yaml:1: train.beta2: sgd has no such setting (it belongs to adamw, lion, muon); remove it");
+            "run.yaml:1: train.beta2: sgd has no such setting (it belongs to adamw, lion, muon, lamb, "
+            "schedule_free_adamw); remove it");
 }
 
 TEST(Validate, ChecksGroupsAndStagesOfResnet) {

@@ -6,6 +6,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/config/mesh.h"
 #include "tandem/config/place.h"
 #include "tandem/config/values.h"
 
@@ -32,6 +33,23 @@ void check_rate(const ResolvedConfig& resolved) {
     throw ConfigError(
         "{}: the loss of a split vocabulary is plain cross-entropy; use parallel.tensor = 1",
         place_of(resolved, train.label_smoothing > 0 ? "train.label_smoothing" : "train.z_loss"));
+}
+
+void check_clipping(const ResolvedConfig& resolved) {
+  const TrainConfig& train = resolved.config.train;
+  if (train.clip > 0 && train.clip_value > 0)
+    throw ConfigError("{}: gradients are clipped by their norm or by value; remove train.clip or this",
+                      place_of(resolved, "train.clip_value"));
+}
+
+void check_averaging(const ResolvedConfig& resolved) {
+  const TrainConfig& train = resolved.config.train;
+  if (optimizer_entry(train.optimizer).averages && train.schedule != ScheduleKind::Constant)
+    throw ConfigError("{}: {} averages weights where others let the rate fall; use constant",
+                      place_of(resolved, "train.schedule"), name_of(train.optimizer));
+  if (optimizer_entry(train.optimizer).averages && train.ema > 0)
+    throw ConfigError("{}: {} keeps an average of its own; remove train.ema", place_of(resolved, "train.ema"),
+                      name_of(train.optimizer));
 }
 
 void check_groups(const ResolvedConfig& resolved) {
@@ -76,14 +94,15 @@ void check_ramp(const ResolvedConfig& resolved) {
   check_rising(resolved, "train.batch_ramp", train.batch_ramp);
   if (train.batch_ramp.front().step == 0)
     throw ConfigError("{}: a batch lasts up to a step of at least 1, found 0", place);
-  const int64_t unit = train.micro_batch * parallel.data;
+  const int64_t data = deals_micro_batches(resolved.config) ? 1 : parallel.data;
+  const int64_t unit = train.micro_batch * data;
   double before = 0;
   for (const StepValue& stretch : train.batch_ramp) {
     const double batch = stretch.value;
     if (batch != std::floor(batch) || static_cast<int64_t>(batch) % unit != 0)
       throw ConfigError(
           "{}: expected multiples of train.micro_batch * parallel.data = {} * {} = {}, found {}", place,
-          train.micro_batch, parallel.data, unit, batch);
+          train.micro_batch, data, unit, batch);
     if (batch <= before || batch >= static_cast<double>(train.batch))
       throw ConfigError("{}: expected batches that rise and stay below train.batch = {}, found {}", place,
                         train.batch, batch);
@@ -143,7 +162,13 @@ void check_best(const ResolvedConfig& resolved) {
 }  // namespace
 
 void validate_train(const ResolvedConfig& resolved) {
+  const TrainConfig& train = resolved.config.train;
+  if (train.budget.usd > 0 && train.price.usd == 0)
+    throw ConfigError("{}: needs to know what an hour costs; set train.price, such as 12.5USD/h",
+                      place_of(resolved, "train.budget"));
   check_length(resolved);
+  check_clipping(resolved);
+  check_averaging(resolved);
   check_rate(resolved);
   check_groups(resolved);
   check_schedule(resolved);

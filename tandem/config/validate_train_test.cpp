@@ -41,6 +41,27 @@ TEST(TrainKeys, StepsFollowFromEpochsOnceTheSetIsKnown) {
   EXPECT_THROW(derive_epochs(both, 1000), ConfigError);
 }
 
+TEST(TrainKeys, GradientsAreClippedInOneWay) {
+  const ResolvedConfig resolved = parse_config("train: {clip_value: 0.5}", "run.yaml");
+  EXPECT_EQ(resolved.config.train.clip, 0);
+  EXPECT_EQ(resolved.origin("train.clip"), "derived from train.clip_value");
+  EXPECT_EQ(rejection(to_yaml(resolved.config)), "");
+  EXPECT_EQ(
+      rejection("train: {clip: 1, clip_value: 0.5}"),
+      "run.yaml:1: train.clip_value: gradients are clipped by their norm or by value; remove train.clip or "
+      "this");
+}
+
+TEST(TrainKeys, AnAverageTakesThePlaceOfASchedule) {
+  const ResolvedConfig resolved = parse_config("train: {optimizer: schedule_free_adamw}", "run.yaml");
+  EXPECT_EQ(resolved.config.train.schedule, ScheduleKind::Constant);
+  EXPECT_EQ(
+      rejection("train: {optimizer: schedule_free_adamw, schedule: cosine}"),
+      "run.yaml:1: train.schedule: schedule_free_adamw averages weights where others let the rate fall; use "
+      "constant");
+  EXPECT_NE(rejection("train: {optimizer: schedule_free_adamw, optimizer_state: int8}"), "");
+}
+
 TEST(TrainKeys, ARampIsOfWholePassesAndRises) {
   EXPECT_EQ(rejection("train: {batch: 32, micro_batch: 4, batch_ramp: [[10, 8], [20, 16]]}"), "");
   EXPECT_EQ(

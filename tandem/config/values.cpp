@@ -115,6 +115,19 @@ std::string decimal_comma_hint(const std::string& text) {
   return parse_real(with_point) ? fmt::format("; use {}", shortened(with_point)) : "";
 }
 
+// A number, and its unit after it, which may be left out.
+Problem decode_money(const RawValue& raw, const Limits& limits, std::string_view unit,
+                     const std::string& expected, double& out) {
+  const std::string* text = scalar(raw);
+  if (!text) return mismatch(expected, raw);
+  std::string_view number = *text;
+  if (number.ends_with(unit)) number.remove_suffix(unit.size());
+  const std::optional<double> value = parse_real(std::string(number));
+  if (!value || !within(limits, *value)) return mismatch(expected, raw);
+  out = *value;
+  return {};
+}
+
 }  // namespace
 
 std::string shortened(std::string_view text) {
@@ -183,6 +196,12 @@ std::string expects(const Limits&, const Recompute&) {
 }
 std::string expects(const Limits& limits, const SaveEvery&) {
   return expects(limits, int64_t{}) + ", or auto";
+}
+std::string expects(const Limits& limits, const Dollars&) {
+  return fmt::format("an amount such as 500USD{}", range_text(limits));
+}
+std::string expects(const Limits& limits, const HourlyPrice&) {
+  return fmt::format("a price such as 12.5USD/h{}", range_text(limits));
 }
 std::string expects_name(Names names, bool list) {
   return fmt::format("{}{}", list ? "a list of " : "one of ", fmt::join(names, ", "));
@@ -266,6 +285,17 @@ Problem decode(const RawValue& raw, const Limits& limits, SaveEvery& out) {
   out = steps;
   return {};
 }
+
+Problem decode(const RawValue& raw, const Limits& limits, Dollars& out) {
+  return decode_money(raw, limits, "USD", expects(limits, out), out.usd);
+}
+
+Problem decode(const RawValue& raw, const Limits& limits, HourlyPrice& out) {
+  return decode_money(raw, limits, "USD/h", expects(limits, out), out.usd);
+}
+
+nlohmann::json encode(const Dollars& value) { return nlohmann::json(value.usd).dump() + "USD"; }
+nlohmann::json encode(const HourlyPrice& value) { return nlohmann::json(value.usd).dump() + "USD/h"; }
 
 void RawValue::add(const Table& table) {
   std::string text;

@@ -55,6 +55,8 @@ Problem decode(const RawValue& raw, const Limits& limits, std::string& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<int64_t>& out);
 Problem decode(const RawValue& raw, const Limits& limits, Recompute& out);
 Problem decode(const RawValue& raw, const Limits& limits, SaveEvery& out);
+Problem decode(const RawValue& raw, const Limits& limits, Dollars& out);
+Problem decode(const RawValue& raw, const Limits& limits, HourlyPrice& out);
 Problem decode(const RawValue& raw, const Limits& limits, DataSources& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<StepValue>& out);
 Problem decode(const RawValue& raw, const Limits& limits, std::vector<TrainGroup>& out);
@@ -66,6 +68,8 @@ std::string expects(const Limits& limits, const std::string&);
 std::string expects(const Limits& limits, const std::vector<int64_t>&);
 std::string expects(const Limits& limits, const Recompute&);
 std::string expects(const Limits& limits, const SaveEvery&);
+std::string expects(const Limits& limits, const Dollars&);
+std::string expects(const Limits& limits, const HourlyPrice&);
 std::string expects(const Limits& limits, const DataSources&);
 std::string expects(const Limits& limits, const std::vector<StepValue>&);
 std::string expects(const Limits& limits, const std::vector<TrainGroup>&);
@@ -79,6 +83,8 @@ inline nlohmann::json encode(const Recompute& value) { return to_string(value); 
 inline nlohmann::json encode(const SaveEvery& value) {
   return value.automatic ? nlohmann::json("auto") : nlohmann::json(value.steps);
 }
+nlohmann::json encode(const Dollars& value);
+nlohmann::json encode(const HourlyPrice& value);
 nlohmann::json encode(const DataSources& value);
 nlohmann::json encode(const std::vector<StepValue>& values);
 nlohmann::json encode(const std::vector<TrainGroup>& groups);

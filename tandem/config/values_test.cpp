@@ -65,6 +65,22 @@ TEST(Decode, HonoursOpenAndClosedEndsOfARange) {
   EXPECT_TRUE(decode(RawValue{{"nan"}}, Limits{}, value));
 }
 
+TEST(Decode, ReadsMoneyWithItsUnitOrWithoutAndPrintsItBack) {
+  Dollars budget;
+  EXPECT_FALSE(decode(RawValue{{"500USD"}}, Limits{.min = 0}, budget));
+  EXPECT_EQ(budget.usd, 500);
+  EXPECT_EQ(encode(budget), "500.0USD");
+  HourlyPrice price;
+  EXPECT_FALSE(decode(RawValue{{"12.5USD/h"}}, Limits{.min = 0}, price));
+  EXPECT_EQ(price.usd, 12.5);
+  EXPECT_FALSE(decode(RawValue{{"3"}}, Limits{.min = 0}, price));
+  EXPECT_EQ(encode(price), "3.0USD/h");
+  EXPECT_EQ(decode(RawValue{{"500EUR"}}, Limits{.min = 0}, budget),
+            "expected an amount such as 500USD of at least 0, found '500EUR'");
+  EXPECT_TRUE(decode(RawValue{{"-1USD"}}, Limits{.min = 0}, budget));
+  EXPECT_TRUE(decode(RawValue{{"USD"}}, Limits{.min = 0}, budget));
+}
+
 TEST(Decode, TellsScalarsListsAndNothingApart) {
   int64_t number = 0;
   std::vector<int64_t> list;

@@ -36,6 +36,9 @@ std::vector<std::string> words_of(std::string_view name) {
 }  // namespace
 
 std::optional<OptimizerKind> find_optimizer(std::string_view name) {
+  for (size_t i = 0; i < kNumOptimizers; ++i) {
+    if (kOptimizerNames[i] == name) return static_cast<OptimizerKind>(i);
+  }
   std::optional<OptimizerKind> found;
   for (const std::string& word : words_of(name)) {
     if (std::find(std::begin(kHow), std::end(kHow), word) != std::end(kHow)) continue;

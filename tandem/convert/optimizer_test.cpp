@@ -12,16 +12,19 @@ TEST(Optimizer, IsFoundByItsNamesElsewhere) {
   EXPECT_EQ(OptimizerKind::Sgd, find_optimizer("SGD"));
   EXPECT_EQ(OptimizerKind::Lion, find_optimizer("Lion"));
   EXPECT_EQ(OptimizerKind::Lion, find_optimizer("lion_32bit"));
+  EXPECT_EQ(OptimizerKind::Lamb, find_optimizer("FusedLamb"));
+  EXPECT_EQ(OptimizerKind::Adafactor, find_optimizer("adafactor"));
+  EXPECT_EQ(OptimizerKind::ScheduleFree, find_optimizer("schedule_free_adamw"));
 }
 
 TEST(Optimizer, IsNotFoundInTheNameOfAnother) {
-  for (const char* name : {"Lamb", "OneBitAdam", "galore_adamw", "adafactor", "stable_adamw", ""})
+  for (const char* name : {"OneBitLamb", "OneBitAdam", "galore_adamw", "stable_adamw", ""})
     EXPECT_EQ(std::nullopt, find_optimizer(name)) << name;
 }
 
 TEST(Optimizer, AnotherIsToldAndAdamwStandsIn) {
   Draft draft;
-  EXPECT_EQ(OptimizerKind::AdamW, set_optimizer("optimizer.type", "Lamb", draft));
+  EXPECT_EQ(OptimizerKind::AdamW, set_optimizer("optimizer.type", "OneBitLamb", draft));
   EXPECT_EQ("adamw", *draft.get("train.optimizer"));
   ASSERT_EQ(1u, draft.findings().size());
   EXPECT_EQ(FindingKind::Lost, draft.findings()[0].kind);

@@ -31,17 +31,31 @@ bool is_under_way(const std::string& state) { return state == "starting" || stat
 
 std::string percent(double share) { return fmt::format("{:.0f}%", 100 * share); }
 
+// "all_gather of block 5 for 6 s, waits for rank 3"
+std::string doing(const Json& rank) {
+  std::string words = text(rank, "command");
+  if (words.empty()) return "";
+  if (rank.contains("block") && rank["block"].is_number())
+    words += fmt::format(" of block {}", number(rank, "block"));
+  if (number(rank, "since_s") >= 1) words += fmt::format(" for {:.0f} s", number(rank, "since_s"));
+  if (!rank.contains("waiting_for") || !rank["waiting_for"].is_array()) return words;
+  std::string others;
+  for (const Json& other : rank["waiting_for"])
+    if (other.is_number()) others += fmt::format("{}{}", others.empty() ? "" : ", ", other.get<int64_t>());
+  return others.empty() ? words : fmt::format("{}, waits for {}", words, others);
+}
+
 std::string rank_table(const Json& ranks) {
-  std::vector<std::vector<std::string>> table = {
-      {"rank", "node", "step", "state", "ms a step", "busy", "waits for ranks", "for data", "memory"}};
+  std::vector<std::vector<std::string>> table = {{"rank", "node", "step", "state", "ms a step", "busy",
+                                                  "waits for ranks", "for data", "memory", "doing"}};
   for (const Json& rank : ranks) {
     if (!rank.is_object()) continue;
     const double device = number(rank, "device_bytes");
-    table.push_back({fmt::format("{}", number(rank, "rank")), text(rank, "node"),
-                     fmt::format("{}", number(rank, "step")), text(rank, "state"),
-                     fmt::format("{:.1f}", number(rank, "step_ms")), percent(number(rank, "compute")),
-                     percent(number(rank, "wait")), percent(number(rank, "data_wait")),
-                     format_bytes(static_cast<int64_t>(device > 0 ? device : number(rank, "rss_bytes")))});
+    table.push_back(
+        {fmt::format("{}", number(rank, "rank")), text(rank, "node"), fmt::format("{}", number(rank, "step")),
+         text(rank, "state"), fmt::format("{:.1f}", number(rank, "step_ms")),
+         percent(number(rank, "compute")), percent(number(rank, "wait")), percent(number(rank, "data_wait")),
+         format_bytes(static_cast<int64_t>(device > 0 ? device : number(rank, "rss_bytes"))), doing(rank)});
   }
   std::string lines;
   for (const auto& row : table) {

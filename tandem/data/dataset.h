@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tandem {
@@ -34,6 +35,9 @@ struct SampleBuffers {
   int32_t* segments = nullptr;  // [context]: the number of the document within the sample: 0, 0, 1, 1, 1
   int32_t* positions =
       nullptr;  // [context]: of the token within its document, or the part of it that is here
+  // In training the number of the sample in the order of all ranks, over all epochs: with the seed, the key
+  // of all that is changed at random. Below 0 nothing is.
+  int64_t draw = -1;
 };
 
 // A part of a set that is drawn from by weight.
@@ -60,6 +64,11 @@ class Dataset {
 
   // Whether samples next to each other come from the same place, so that the first ones do not stand for all.
   virtual bool is_in_order() const { return false; }
+
+  // What a user should know of it at the start; empty: nothing.
+  virtual std::string note() const { return {}; }
+  // Samples found so far that cannot be read and were left out.
+  virtual int64_t num_left_out() const { return 0; }
 
   // What no model can beat in expectation, where the set knows it: nats a target, and a share of targets.
   virtual std::optional<double> loss_floor() const { return std::nullopt; }

@@ -16,6 +16,7 @@ class DatasetSlice final : public Dataset {
   void fill(int64_t index, const SampleBuffers& out) const override { whole_.fill(first_ + index, out); }
   int64_t num_valid_targets(int64_t index) const override { return whole_.num_valid_targets(first_ + index); }
   bool is_in_order() const override { return whole_.is_in_order(); }
+  int64_t num_left_out() const override { return whole_.num_left_out(); }
   void expect(int64_t index) const override { whole_.expect(first_ + index); }
 
  private:

@@ -63,11 +63,10 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
   TANDEM_CHECK(dataset.num_samples() > 0 && options.micro_batch > 0 && options.world_size > 0);
   TANDEM_CHECK(!spec_.documents || spec_.kind == SampleKind::Tokens);
   TANDEM_CHECK(options.rank >= 0 && options.rank < options.world_size);
-  TANDEM_CHECK(options.global_batch > 0 &&
-               options.global_batch % (options.micro_batch * options.world_size) == 0);
+  const int64_t unit = options.micro_batch * (options.dealt ? 1 : options.world_size);
+  TANDEM_CHECK(options.global_batch > 0 && options.global_batch % unit == 0);
   for (const BatchStretch& stretch : options.ramp)
-    TANDEM_CHECK(stretch.global_batch > 0 &&
-                 stretch.global_batch % (options.micro_batch * options.world_size) == 0);
+    TANDEM_CHECK(stretch.global_batch > 0 && stretch.global_batch % unit == 0);
   TANDEM_CHECK(options.workers >= 0 && (options.workers == 0 || options.prefetch > 0));
   TANDEM_CHECK(static_cast<int64_t>(memory.size()) >= loader_bytes(spec_, options));
   TANDEM_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kAlignment == 0);
@@ -131,6 +130,10 @@ Loader::BatchPlace Loader::batch_of(int64_t micro_batch) const {
 
 int64_t Loader::first_sample_of(int64_t micro_batch) const {
   const BatchPlace batch = batch_of(micro_batch);
+  if (options_.dealt) {
+    const int64_t first = (batch.within * options_.world_size + options_.rank) * options_.micro_batch;
+    return first < batch.size ? batch.begin + first : kNone;
+  }
   return batch.begin + options_.rank * (batch.size / options_.world_size) +
          batch.within * options_.micro_batch;
 }
@@ -153,7 +156,7 @@ void Loader::fill(Slot& slot, int64_t first_sample) const {
       std::fill_n(out.segments, input_elems, 0);
       std::iota(out.positions, out.positions + input_elems, 0);
     }
-    if (is_padding(first_sample + row)) {
+    if (first_sample == kNone || is_padding(first_sample + row)) {
       std::fill_n(slot.input + row * input_elems * 4, input_elems * 4, std::byte{0});
       std::fill_n(out.targets, num_targets, kNoTarget);
       continue;
@@ -163,9 +166,10 @@ void Loader::fill(Slot& slot, int64_t first_sample) const {
     } else {
       out.image = reinterpret_cast<float*>(slot.input) + row * input_elems;
     }
+    if (options_.pass == Pass::Shuffled) out.draw = first_sample + row;
     dataset_.fill(sampler_.index(first_sample + row), out);
   }
-  slot.num_valid_targets = valid_targets(first_sample, options_.micro_batch);
+  slot.num_valid_targets = first_sample == kNone ? 0 : valid_targets(first_sample, options_.micro_batch);
 }
 
 // The set knows in the order in which it will be asked what the next few hundred samples are.
@@ -174,6 +178,7 @@ void Loader::expect_behind(int64_t micro_batch) {
   const int64_t end = micro_batch + 1 + (kSamplesAhead + options_.micro_batch - 1) / options_.micro_batch;
   for (expected_ = std::max(expected_, micro_batch); expected_ < end; ++expected_) {
     const int64_t first = first_sample_of(expected_);
+    if (first == kNone) continue;
     for (int64_t row = 0; row < options_.micro_batch; ++row) {
       if (!is_padding(first + row)) dataset_.expect(sampler_.index(first + row));
     }
@@ -211,10 +216,14 @@ MicroBatch Loader::next() {
   const auto start = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   Slot& slot = slot_of(delivered_);
-  const int64_t first_sample = first_sample_of(delivered_);
+  const BatchPlace place = batch_of(delivered_);
+  const int64_t first = first_sample_of(delivered_);
+  const int64_t first_sample = first == kNone ? place.begin : first;
+  // Of a batch that is dealt out, the last one's: it does not depend on who asks.
+  const int64_t counted = options_.dealt ? place.begin + place.size - options_.micro_batch : first_sample;
   if (options_.workers == 0) {
     expect_behind(delivered_);
-    fill(slot, first_sample);
+    fill(slot, first);
   } else {
     released_ = delivered_;
     claimable_.notify_all();
@@ -228,7 +237,7 @@ MicroBatch Loader::next() {
   MicroBatch batch{.targets = slot.targets,
                    .segments = slot.segments,
                    .positions = slot.positions,
-                   .epoch = sampler_.epoch(first_sample),
+                   .epoch = sampler_.epoch(counted),
                    .first_sample = first_sample,
                    .num_valid_targets = slot.num_valid_targets};
   if (spec_.kind == SampleKind::Tokens) {

@@ -35,6 +35,10 @@ struct LoaderOptions {
   std::vector<BatchStretch> ramp = {};  // sizes before that one, in order; such multiples, too
   int64_t micro_batch = 1;
   int64_t rank = 0, world_size = 1;
+  // Micro-batches of a global batch go to the ranks in turn, and not in one piece for each: then the batch
+  // need be a multiple of micro_batch only. Where the last turn has none for a rank, it gets one without
+  // targets.
+  bool dealt = false;
   int64_t workers = 0;   // threads; 0 = next() makes the micro-batch itself
   int64_t prefetch = 4;  // micro-batches made ahead, at least 1 where there are workers
   uint64_t seed = 1;     // of the order
@@ -50,7 +54,7 @@ struct MicroBatch {
   const int32_t* segments = nullptr;   // [micro_batch, context], with SampleSpec::documents: which one, in
   const int32_t* positions = nullptr;  // its row, and where in it
   int64_t epoch = 0;
-  int64_t first_sample = 0;  // global number
+  int64_t first_sample = 0;  // global number; without targets, of the batch
   int64_t num_valid_targets = 0;
   double wait_s = 0.0;  // how long next() kept its caller waiting
 };
@@ -85,8 +89,9 @@ class Loader {
   // runs.
   int64_t valid_targets(int64_t first_sample, int64_t count) const;
 
-  int64_t micro_batches_in(int64_t global_batch) const {
-    return global_batch / options_.world_size / options_.micro_batch;
+  int64_t micro_batches_in(int64_t global_batch) const {  // of each rank
+    const int64_t all = global_batch / options_.micro_batch;
+    return (all + options_.world_size - 1) / options_.world_size;
   }
   int64_t num_micro_batches() const;  // Pass::Once: how often next() may be called from position 0
 
@@ -109,7 +114,7 @@ class Loader {
     int64_t within = 0;
   };
   BatchPlace batch_of(int64_t micro_batch) const;
-  int64_t first_sample_of(int64_t micro_batch) const;
+  int64_t first_sample_of(int64_t micro_batch) const;  // kNone: the batch has none left for this rank
   bool is_padding(int64_t sample) const {
     return options_.pass == Pass::Once && sample >= num_samples_once();
   }
@@ -117,6 +122,7 @@ class Loader {
     const int64_t all = dataset_.num_samples();
     return options_.max_samples > 0 ? std::min(all, options_.max_samples) : all;
   }
+  static constexpr int64_t kNone = -1;
   void fill(Slot& slot, int64_t first_sample) const;
   void expect_behind(int64_t micro_batch);  // with the lock
   void start();

@@ -108,6 +108,37 @@ TEST(Loader, VisitsEverySampleOncePerEpochInANewOrder) {
   EXPECT_NE(epochs[1], epochs[2]);
 }
 
+TEST(Loader, DealsMicroBatchesInTurnToAnyNumberOfRanks) {
+  const Numbered set(60);
+  const LoaderOptions whole{.global_batch = 10, .micro_batch = 2, .dealt = true};
+  Loading alone(set, whole);
+  const std::vector<Seen> all = see_many(alone.loader, 2, 10);  // two batches of five micro-batches
+  for (const int64_t ranks : {2, 3, 4, 7}) {
+    const int64_t turns = (5 + ranks - 1) / ranks;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      for (const int64_t workers : {0, 2}) {
+        LoaderOptions options = whole;
+        options.rank = rank;
+        options.world_size = ranks;
+        options.workers = workers;
+        Loading loading(set, options);
+        EXPECT_EQ(loading.loader.micro_batches_in(10), turns);
+        for (int64_t i = 0; i < 2 * turns; ++i) {
+          EXPECT_EQ(loading.loader.position(), i / turns * 10);
+          const int64_t number = i % turns * ranks + rank;
+          if (number < 5) {
+            EXPECT_EQ(see(loading.loader, 2), all[static_cast<size_t>(i / turns * 5 + number)]);
+            continue;
+          }
+          const MicroBatch none = loading.loader.next();
+          EXPECT_EQ(none.num_valid_targets, 0);
+          for (int64_t t = 0; t < 6; ++t) EXPECT_EQ(none.targets[t], kNoTarget);
+        }
+      }
+    }
+  }
+}
+
 TEST(Loader, SeekEqualsReadingThrough) {
   const Numbered set(23);
   for (const int64_t workers : {0, 3}) {

@@ -42,6 +42,21 @@ bool Mixture::knows_documents() const {
   return std::any_of(sets_.begin(), sets_.end(), [](const Set& set) { return set.data->knows_documents(); });
 }
 
+std::string Mixture::note() const {
+  std::string notes;
+  for (const Set& set : sets_) {
+    const std::string note = set.data->note();
+    if (!note.empty()) notes += (notes.empty() ? "" : "; ") + note;
+  }
+  return notes;
+}
+
+int64_t Mixture::num_left_out() const {
+  int64_t sum = 0;
+  for (const Set& set : sets_) sum += set.data->num_left_out();
+  return sum;
+}
+
 std::vector<DatasetPart> Mixture::parts() const {
   std::vector<DatasetPart> parts;
   for (const Set& set : sets_) parts.push_back({set.data->num_samples(), set.weight});

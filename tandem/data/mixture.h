@@ -24,6 +24,8 @@ class Mixture final : public Dataset {
   void expect(int64_t index) const override;
   bool is_in_order() const override { return true; }
   bool knows_documents() const override;  // any of them does
+  std::string note() const override;      // of all that have one
+  int64_t num_left_out() const override;
   std::vector<DatasetPart> parts() const override;
 
  private:

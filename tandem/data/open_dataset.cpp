@@ -33,12 +33,38 @@ std::unique_ptr<Dataset> open_builtin(std::string_view name, Split split, const 
       throw ConfigError("builtin:shapes: image size {}: expected at least {}", options.image_size,
                         Shapes::kMinSize);
     }
-    return std::make_unique<Shapes>(options.image_size, split, options.seed);
+    auto shapes = std::make_unique<Shapes>(options.image_size, split, options.seed);
+    const Augmentation& how = options.images.augmentation;
+    if (split == Split::Eval || !how.any()) return shapes;
+    return std::make_unique<ChangedImages>(std::move(shapes), how, options.seed, -2.0f, 2.0f);
   }
   throw ConfigError("data '{}': no such built-in set; did you mean {}?", name, nearest(name, kBuiltins));
 }
 
+std::unique_ptr<Dataset> open_image_set(const std::string& name, Split split, const DatasetOptions& options) {
+  std::unique_ptr<ImageSource> source = open_images(name, split);
+  std::string note;
+  if (options.keep_end_apart && !source->has_own_split()) {
+    const int64_t all = source->num_images();
+    source = part_of(std::move(source), split, name);
+    const int64_t held_out = split == Split::Eval ? source->num_images() : all - source->num_images();
+    note = fmt::format(
+        "{}: {} of {} images are kept for evaluation, the others trained on (with another set as data.eval, "
+        "all)",
+        name, held_out, all);
+  }
+  const auto classes = static_cast<int64_t>(source->classes().size());
+  if (split == Split::Train && options.max_classes > 0 && classes != options.max_classes) {
+    throw ConfigError("{}: has {} classes, but model.classes is {}; set it to {}", name, classes,
+                      options.max_classes, classes);
+  }
+  return std::make_unique<ImageSet>(name, std::move(source), split,
+                                    ImageSet::Shape{options.image_size, options.channels}, options.seed,
+                                    options.images, split == Split::Train ? note : "");
+}
+
 std::unique_ptr<Dataset> open_path(std::string_view name, Split split, const DatasetOptions& options) {
+  if (options.kind == SampleKind::Images) return open_image_set(std::string(name), split, options);
   const std::filesystem::path path(name);
   const bool remote = is_remote(std::string(name));
   if (!remote && !is_there(path)) {

@@ -8,6 +8,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/store/file_system.h"
 
 namespace tandem::hub {
 
@@ -50,12 +51,8 @@ FreshDirectory::~FreshDirectory() {
 }
 
 void FreshDirectory::commit() {
-  sync_directory(draft_);
-  std::error_code error;
-  fs::rename(draft_, place_, error);  // an empty directory there is replaced
-  if (error) throw IoError("{}: cannot be put there: {}", place_.string(), error.message());
+  move_directory(draft_, place_, "config.json");
   committed_ = true;
-  sync_directory(place_.parent_path());
 }
 
 }  // namespace tandem::hub

@@ -114,9 +114,13 @@ enum class Op : uint8_t {
 #define TANDEM_OP(type, name) type,
   TANDEM_OPTIMIZERS(TANDEM_OP)
 #undef TANDEM_OP
-      ScaleLoss,
+#define TANDEM_OP(type, name) type##Sums,
+      TANDEM_TENSOR_OPTIMIZERS(TANDEM_OP)
+#undef TANDEM_OP
+          ScaleLoss,
   UnscaleHyper,
   NextLossScale,
+  BlendWeights,
   Ema,
 
   // what an update does with whole matrices (ops/matrix_update.cpp)
@@ -124,6 +128,11 @@ enum class Op : uint8_t {
   NormalizeMatrix,
   WeightedSum,
   PlaceMatrix,
+
+  // what it does where mean squares are kept by rows and columns (ops/factored_update.cpp)
+  FactorSums,
+  FactorMoments,
+  FactorDirections,
 
   // collectives, and copies between memories (ops/collective.cpp)
   AllGather,
@@ -144,6 +153,16 @@ constexpr std::optional<OptimizerKind> optimizer_of(Op op) {
   const auto kind = static_cast<size_t>(op) - static_cast<size_t>(Op::AdamW);
   if (op < Op::AdamW || kind >= kNumOptimizers) return {};
   return static_cast<OptimizerKind>(kind);
+}
+
+// Of an optimizer that reads norms of whole parameters: the op that sums their squares, and back.
+constexpr Op sums_op(OptimizerKind kind) {
+  return static_cast<Op>(static_cast<size_t>(Op::LambSums) + static_cast<size_t>(kind) -
+                         static_cast<size_t>(OptimizerKind::Lamb));
+}
+constexpr Op measured_op(Op sums) {
+  return static_cast<Op>(static_cast<size_t>(Op::Lamb) + static_cast<size_t>(sums) -
+                         static_cast<size_t>(Op::LambSums));
 }
 
 // Slots of `scaler`.

@@ -25,10 +25,10 @@ int place_of(const OpInfo& info, std::string_view input) {
 
 Table make_table() {
   Table table(static_cast<size_t>(kNumOps));
-  for (auto* group :
-       {ops::leaf_ops, ops::linear_ops, ops::fp8_ops, ops::norm_ops, ops::image_norm_ops, ops::attention_ops,
-        ops::cached_attention_ops, ops::qk_norm_ops, ops::pointwise_ops, ops::shape_ops, ops::image_ops,
-        ops::embedding_ops, ops::loss_ops, ops::optimizer_ops, ops::matrix_update_ops, ops::collective_ops}) {
+  for (auto* group : {ops::leaf_ops, ops::linear_ops, ops::fp8_ops, ops::norm_ops, ops::image_norm_ops,
+                      ops::attention_ops, ops::cached_attention_ops, ops::qk_norm_ops, ops::pointwise_ops,
+                      ops::shape_ops, ops::image_ops, ops::embedding_ops, ops::loss_ops, ops::optimizer_ops,
+                      ops::matrix_update_ops, ops::factored_update_ops, ops::collective_ops}) {
     for (OpInfo& info : group()) {
       for (OutputInfo& output : *info.outputs) {
         output.shared_input = place_of(info, output.shares);

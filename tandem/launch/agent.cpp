@@ -13,7 +13,9 @@
 #include "tandem/base/error.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/comm/tcp/free_port.h"
+#include "tandem/launch/elastic.h"
 #include "tandem/launch/environment.h"
 #include "tandem/launch/launch_secret.h"
 #include "tandem/launch/log_directory.h"
@@ -55,7 +57,8 @@ class Agent {
   bool is_interrupted();
   Show show(int rank, int local_rank, int stream) const;
   AttemptSetup describe(const Round& round);
-  Round own_round(int restarts) const;
+  Round own_round(int attempt, int num_ranks) const;
+  int ranks_after(const AttemptResult& result);
   int run_alone();
   int run_with_others();
   RoundEnd run_round(Rendezvous& rendezvous, KeyStore& watch_store, const Round& round);
@@ -97,6 +100,7 @@ AttemptSetup Agent::describe(const Round& round) {
   AttemptSetup setup;
   setup.program = options_.program;
   setup.is_tandem = options_.is_tandem;
+  setup.stuck_after_s = options_.stuck_after_s;
   setup.is_scheduled = std::getenv("SLURM_JOB_ID") != nullptr;
   setup.filter = &filter_;
   setup.grace = wait_of(options_.shutdown_s.value_or(options_.grace_s));
@@ -120,30 +124,54 @@ AttemptSetup Agent::describe(const Round& round) {
     place.local_rank = local;
     place.rank = round.first_rank() + local;
     place.notes = logs_.notes_of(place.rank);
+    const auto page = options_.stuck_after_s > 0 ? SharedRegion::create(sizeof(PlacePage)) : nullptr;
+    place.page = page ? page->ticket() : "";
     const PrefixValues values{options_.role, place.rank, local, hostname()};
     setup.ranks.push_back({place.rank, rank_environment(place, inherited), logs_.log_of(place.rank),
                            place.notes, show(place.rank, local, 1), show(place.rank, local, 2),
-                           expand_prefix(options_.prefix_template, values)});
+                           expand_prefix(options_.prefix_template, values), page});
   }
   return setup;
 }
 
-Round Agent::own_round(int restarts) const {
+Round Agent::own_round(int attempt, int num_ranks) const {
   Round round;
-  round.restarts = restarts;
-  round.nodes = {NodeInfo{.host = hostname(), .address = "127.0.0.1", .num_ranks = options_.ranks_per_node}};
+  round.restarts = attempt;
+  round.nodes = {NodeInfo{.host = hostname(), .address = "127.0.0.1", .num_ranks = num_ranks}};
   if (!options_.master_addr.empty()) round.master_addr = options_.master_addr;
   round.master_port = options_.master_port != 0 ? options_.master_port : free_port();
   return round;
 }
 
+// How many the next attempt has, after a failure.
+int Agent::ranks_after(const AttemptResult& result) {
+  const int all = options_.ranks_per_node;
+  if (options_.rank_unit == 0) return all;
+  const int left = ranks_left(result.ends, options_.rank_unit);
+  if (left < all)
+    terminal_.message(fmt::format("going on with {} of {} ranks; all are started again in {} s", left, all,
+                                  options_.return_after_s));
+  return left;
+}
+
+// Only failures use up restarts; that ranks come back is none.
 int Agent::run_alone() {
   secret_ = secret_for_one_node(options_);
-  for (int restarts = 0;; ++restarts) {
-    const AttemptResult result = supervise(describe(own_round(restarts)), signals_, terminal_);
-    const RoundEnd end = judge(result, restarts, options_.max_restarts);
-    report(end, result, options_.max_restarts, logs_, terminal_);
-    if (end.kind != EndKind::Restart) return end.code;
+  int num_ranks = options_.ranks_per_node, failures = 0;
+  for (int attempt = 0;; ++attempt) {
+    AttemptSetup setup = describe(own_round(attempt, num_ranks));
+    if (num_ranks < options_.ranks_per_node) setup.regroup_after = wait_of(options_.return_after_s);
+    const AttemptResult result = supervise(setup, signals_, terminal_);
+    if (result.regrouped && !all_done(result.ends)) {
+      num_ranks = options_.ranks_per_node;
+      terminal_.message(fmt::format("going on with {} ranks", num_ranks));
+    } else {
+      const RoundEnd end = judge(result, failures, options_.max_restarts);
+      report(end, result, options_.max_restarts, logs_, terminal_);
+      if (end.kind != EndKind::Restart) return end.code;
+      ++failures;
+      num_ranks = ranks_after(result);
+    }
     if (is_interrupted()) return 128 + interrupted_by_;
   }
 }

@@ -9,6 +9,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/comm/launch_notes.h"
+#include "tandem/comm/places/place_page.h"
 
 namespace tandem {
 namespace {
@@ -52,7 +53,8 @@ std::vector<std::string> rank_environment(const RankPlace& place, const std::vec
       {"TORCHELASTIC_ERROR_FILE", place.notes.error.string()},
       {kLostPeerVariable, place.notes.lost_peer.string()},
       {kFinalVariable, place.notes.final_code.string()},
-      {kInterruptedVariable, place.notes.interrupted.string()}};
+      {kInterruptedVariable, place.notes.interrupted.string()},
+      {kPlaceVariable, place.page}};
   variables.emplace_back(kSecretVariable, place.secret.to_hex());
   if (place.secret.is_none()) variables.emplace_back(kInsecureVariable, "1");
   const auto has = [&](std::string_view name) {

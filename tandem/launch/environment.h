@@ -25,6 +25,7 @@ struct RankPlace {
   std::string role = "default";
   bool virtual_local_rank = false;  // LOCAL_RANK is 0, and the rank's GPU the only one it can see
   RankNotes notes = {};
+  std::string page = {};  // the ticket of the memory in which it says what it does; empty: nobody looks
 };
 
 // `inherited` ("NAME=value" each) with the rank's variables in place of any that were there.

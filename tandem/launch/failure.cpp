@@ -64,7 +64,8 @@ std::string with_line(std::string text, const RankEnd& end) {
 }  // namespace
 
 bool RankEnd::failed() const {
-  return signal != 0 || (exit_code != 0 && exit_code != static_cast<int>(ExitCode::Interrupted));
+  return signal != 0 || (exit_code != 0 && exit_code != static_cast<int>(ExitCode::Interrupted) &&
+                         exit_code != kBudgetReached);
 }
 
 bool RankEnd::has_error_line() const {
@@ -89,12 +90,16 @@ bool is_final_code(int exit_code) {
 
 // A program that is surprised by a lost peer may well abort or write into a closed pipe.
 bool is_own_fault(const RankEnd& end) {
+  if (!end.hinders.empty()) return true;
   constexpr std::array<int, 5> kOwn = {SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
   if (end.signal != 0) return std::find(kOwn.begin(), kOwn.end(), end.signal) != kOwn.end();
   return end.is_final();
 }
 
 const RankEnd* root_cause(std::span<const RankEnd> ends) {
+  for (const RankEnd& end : ends) {
+    if (!end.hinders.empty()) return &end;
+  }
   const RankEnd* fault = first_fault(ends);
   const RankEnd* stopped = earliest(ends, [&](const RankEnd& end) {
     return end.stopped != 0 && (fault == nullptr || end.stopped_at_s + kLongStop_s <= fault->at_s);
@@ -135,10 +140,12 @@ std::string describe_exit(const RankEnd& end) {
 std::string describe_end(const RankEnd& root, std::span<const RankEnd> ends) {
   if (root.stopped != 0)
     return fmt::format("rank {} was stopped ({})", root.rank, describe_signal(root.stopped));
+  if (!root.hinders.empty()) return fmt::format("rank {} was stuck {}", root.rank, root.hinders);
   return fmt::format("{} failed with {}", describe_ranks(ranks_like(root, ends)), describe_exit(root));
 }
 
 std::string describe_failure(const RankEnd& root, std::span<const RankEnd> ends) {
+  if (!root.hinders.empty()) return describe_end(root, ends);
   return with_line(describe_end(root, ends), witness(root, ends));
 }
 

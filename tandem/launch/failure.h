@@ -26,6 +26,7 @@ struct RankEnd {
   bool is_ours = false;    // says that its exit code is one of tandem's
   int stopped = 0;         // SIGSTOP or the like: it had not gone on when the first of all failed
   double stopped_at_s = 0;
+  std::string hinders;  // where it was when the launcher found that it hinders the others; else empty
   double at_s = 0;      // since the attempt began
   std::string message;  // out of its error file; may be empty
   std::vector<std::string> last_lines;
@@ -38,6 +39,9 @@ struct RankEnd {
   bool has_error_line() const;    // the last line begins with that
 };
 
+// Of a run that has ended, saved, before it would have cost more than its budget.
+inline constexpr int kBudgetReached = 76;
+
 // Codes by which tandem says "starting again changes nothing": bad usage or config, does not fit, bad data.
 // Those of other programs mean what they like.
 bool is_final_code(int exit_code);
@@ -45,10 +49,10 @@ bool is_final_code(int exit_code);
 // Whether this end cannot be the consequence of a lost peer.
 bool is_own_fault(const RankEnd& end);
 
-// The rank whose failure came first; null where none failed before it was told to stop. A rank that was
-// stopped (SIGSTOP) comes before those that missed a peer, and before any that failed a while later, unless a
-// lost peer cannot cause that. Where all have missed a peer, it is the one that was told to end and ended
-// with an error of its own: it took long to end.
+// One that hindered the others, else the rank whose failure came first; null where none failed before it was
+// told to stop. A rank that was stopped (SIGSTOP) comes before those that missed a peer, and before any that
+// failed a while later, unless a lost peer cannot cause that. Where all have missed a peer, it is the one
+// that was told to end and ended with an error of its own: it took long to end.
 const RankEnd* root_cause(std::span<const RankEnd> ends);
 
 std::string describe_ranks(std::vector<int> ranks);  // "rank 3", "ranks 0-3, 5"

@@ -32,7 +32,10 @@ struct LaunchOptions {
   bool standalone = false;
   double rendezvous_timeout_s = 600;
   int max_restarts = 0;
+  int rank_unit = 0;                 // ranks may come and go in multiples of this; 0: all or none of them
+  double return_after_s = 30;        // until those that went are started again
   double monitor_interval_s = 1;     // between looks at the other nodes; own ranks are noticed at once
+  double stuck_after_s = 5;          // that a rank may hinder the others; 0: as long as it likes
   double grace_s = 300;              // for ranks to end by themselves after a forwarded signal
   std::string log_dir;               // empty: a temporary directory that only a failure leaves behind
   double last_call_s = 3;            // for more nodes than the least

@@ -5,6 +5,7 @@
 //   <id>/<n>/joined      counts the nodes that have joined; each has a slot
 //   <id>/<n>/node/<s>    who is in slot s
 //   <id>/<n>/beat/<s>    changes while the launcher in slot s lives
+//   <id>/<n>/places/<s>  where the ranks of slot s are, about once a second
 //   <id>/<n>/closed      how many slots take part: set by slot 0 when enough have joined
 //   <id>/<n>/master      MASTER_ADDR:MASTER_PORT, by node rank 0
 //   <id>/<n>/ready       counts the nodes that know all this: the barrier before the start

@@ -74,6 +74,7 @@ void RoundWatch::look() {
     wanted.lost = 1;
     end = store_.set_if_missing(prefix + "end", wanted.to_text());
   }
+  exchange_places(prefix);
   const std::optional<std::string> interrupt = store_.try_get(prefix + "interrupt");
   const std::scoped_lock lock(mutex_);
   if (end) end_ = RoundEnd::from_text(*end);
@@ -81,6 +82,37 @@ void RoundWatch::look() {
     std::tie(interrupt_, interrupted_rank_) = parse_signal_and_rank(*interrupt);
     wake();
   }
+}
+
+// Where the ranks of each node are. Of many nodes a part is read in each look.
+void RoundWatch::exchange_places(const std::string& prefix) {
+  constexpr size_t kNodesALook = 16;
+  std::string own;
+  {
+    const std::scoped_lock lock(mutex_);
+    own = own_places_;
+    places_.resize(round_.nodes.size());
+  }
+  const auto key = [&](int slot) { return fmt::format("{}places/{}", prefix, slot); };
+  if (!own.empty()) store_.set(key(round_.own().slot), own);
+  const size_t parts = (round_.nodes.size() + kNodesALook - 1) / kNodesALook;
+  const size_t part = static_cast<size_t>(looks_++) % parts;
+  for (size_t node = part; node < round_.nodes.size(); node += parts) {
+    if (round_.nodes[node].slot == round_.own().slot) continue;
+    std::optional<std::string> text = store_.try_get(key(round_.nodes[node].slot));
+    const std::scoped_lock lock(mutex_);
+    places_[node] = std::move(text).value_or("");
+  }
+}
+
+void RoundWatch::share_places(const std::string& text) {
+  const std::scoped_lock lock(mutex_);
+  own_places_ = text;
+}
+
+std::vector<std::string> RoundWatch::places() {
+  const std::scoped_lock lock(mutex_);
+  return places_;
 }
 
 OtherNodes::News RoundWatch::take() {

@@ -36,6 +36,8 @@ class RoundWatch final : public OtherNodes {
   void tell_interrupt(int signal, int rank) override;
   void tell_interrupted_rank(int rank) override;
   void tell_stopped(int rank, int signal) override;
+  void share_places(const std::string& text) override;
+  std::vector<std::string> places() override;
 
   std::optional<RoundEnd> end() const;  // how the round has ended, if it has
   // Waits until the round has ended, or `limit` is over.
@@ -45,6 +47,7 @@ class RoundWatch final : public OtherNodes {
  private:
   void watch(const std::stop_token& stop);
   void look();  // one look at the store
+  void exchange_places(const std::string& prefix);
   void wake();
 
   Rendezvous& rendezvous_;
@@ -58,6 +61,9 @@ class RoundWatch final : public OtherNodes {
   std::optional<RoundEnd> end_;
   int interrupt_ = 0, interrupted_rank_ = -1;
   std::string store_error_;
+  std::string own_places_;
+  std::vector<std::string> places_;  // by node
+  int64_t looks_ = 0;
   BeatWatch beats_;
   int64_t beat_ = 1'000'000;  // the joining has counted from 0
   std::jthread thread_;       // last: it uses the others

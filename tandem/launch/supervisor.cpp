@@ -10,9 +10,11 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "tandem/base/error.h"
 #include "tandem/launch/child_process.h"
+#include "tandem/launch/places/verdict_desk.h"
 
 namespace tandem {
 namespace {
@@ -46,6 +48,7 @@ struct Rank {
   std::optional<Clock::time_point> went_on;
   bool told = false;
   bool killed = false;
+  std::optional<Verdict> verdict;
   std::optional<RankEnd> end;
 
   int& fd(OutputStream stream) { return stream == OutputStream::Out ? child.out : child.err; }
@@ -68,12 +71,14 @@ class Supervisor {
   void drain(Rank& rank, OutputStream stream);
   void close_stream(Rank& rank, OutputStream stream);
   void watch_stops(Rank& rank);
+  void watch_places();
   bool is_stopped(const Rank& rank) const;
   void reap();
   void settle_ended(Rank& rank);
   void on_interrupted_rank(const Rank& rank);
   void on_signal(int signal);
   void interrupt(int signal, int rank, const std::string& why);
+  void regroup();
   void end_from_outside(bool is_final);
   void stop_others();
   void tell_failure();
@@ -89,6 +94,7 @@ class Supervisor {
   SignalReader& signals_;
   Terminal& terminal_;
   OtherNodes* const others_;
+  std::unique_ptr<VerdictDesk> desk_;
   std::deque<Rank> ranks_;
   Clock::time_point start_ = Clock::now();
   Phase phase_ = Phase::Running;
@@ -97,6 +103,7 @@ class Supervisor {
   int interrupted_ = 0;
   int interrupted_rank_ = -1;
   bool stopped_from_outside_ = false;
+  bool regrouping_ = false;
   bool failing_ = false;  // the others were told to stop because of a failure, here or on another node
   bool failure_told_ = false;
 };
@@ -135,6 +142,7 @@ void Supervisor::start() {
         fmt::format("--- {}, rank {}, pid {}", setup_.heading, ranks_[i].number, started[i].pid));
   }
   start_ = Clock::now();
+  desk_ = VerdictDesk::make(setup_, terminal_, others_);
 }
 
 AttemptResult Supervisor::run() {
@@ -142,9 +150,11 @@ AttemptResult Supervisor::run() {
   while (!all_ended() || awaits_other_nodes()) {
     wait_for_events();
     if (deadline_ && Clock::now() >= *deadline_) on_deadline();
+    if (setup_.regroup_after && phase_ == Phase::Running && Clock::now() >= start_ + *setup_.regroup_after)
+      regroup();
   }
   if (first_failure_) tell_failure();
-  return {ends(), interrupted_, interrupted_rank_, stopped_from_outside_};
+  return {ends(), interrupted_, interrupted_rank_, stopped_from_outside_, regrouping_};
 }
 
 bool Supervisor::all_ended() const {
@@ -165,9 +175,10 @@ std::vector<RankEnd> Supervisor::ends() const {
   for (const Rank& rank : ranks_) {
     if (rank.end) {
       ends.push_back(*rank.end);
-    } else if (is_stopped(rank)) {
+    } else if (is_stopped(rank) || rank.verdict) {
       RankEnd end;
       end.rank = rank.number;
+      if (rank.verdict) end.hinders = describe_place(rank.verdict->place);
       end.stopped = rank.stopped;
       end.stopped_at_s = rank.stopped_at_s;
       ends.push_back(end);
@@ -182,10 +193,10 @@ void Supervisor::wait_for_events() {
     for (OutputStream stream : {OutputStream::Out, OutputStream::Err})
       fds.push_back({rank.fd(stream), POLLIN, 0});
   }
-  milliseconds wait = kLongestWait;
+  milliseconds wait = desk_ ? VerdictDesk::kLook : kLongestWait;
   if (deadline_) {
     const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
-    wait = std::clamp(left, milliseconds(0), kLongestWait);
+    wait = std::clamp(left, milliseconds(0), wait);
   }
   const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(wait.count()));
   TANDEM_CHECK(ready >= 0 || errno == EINTR, "poll: {}", std::strerror(errno));
@@ -195,6 +206,7 @@ void Supervisor::wait_for_events() {
   }
   for (int signal : signals_.take()) on_signal(signal);
   reap();
+  if (desk_ && phase_ == Phase::Running) watch_places();
   if (others_ != nullptr && ready > 0 && fds[1].revents != 0) {
     const OtherNodes::News news = others_->take();
     if (news.interrupt != 0 && interrupted_ == 0) {
@@ -247,6 +259,26 @@ void Supervisor::drain(Rank& rank, OutputStream stream) {
     if (has_output) bytes += read_output(rank, stream);
   }
   close_stream(rank, stream);
+}
+
+// A rank that hinders the others has failed, as far as they are concerned. One that was stopped goes on when
+// it is told to end, and all save their work; one that is stuck cannot.
+void Supervisor::watch_places() {
+  std::vector<RankWatch::Condition> conditions;
+  for (const Rank& rank : ranks_) {
+    conditions.push_back(
+        {rank.end ? 0 : rank.child.pid, setup_.is_tandem && rank.stopped != 0 && !rank.went_on});
+  }
+  const std::optional<Verdict> verdict = desk_->look(conditions);
+  if (!verdict) return;
+  for (Rank& rank : ranks_) {
+    if (rank.number != verdict->rank) continue;
+    rank.verdict = verdict;
+    if (rank.stopped == 0 || rank.went_on) ::kill(-rank.child.pid, SIGKILL);
+  }
+  first_failure_ = Clock::now();
+  tell_failure();
+  stop_others();
 }
 
 // The kernel tells a parent of stops as of ends. Once we have made it go on to obey us, it counts as stopped
@@ -304,6 +336,8 @@ void Supervisor::reap() {
     rank.child.pid = 0;
     settle_ended(rank);
     if (rank.told || interrupted_ != 0 || !rank.end->failed()) continue;
+    if (!first_failure_ && desk_ && rank.end->signal != 0 && is_own_fault(*rank.end))
+      desk_->tell_dead(rank.number);
     if (!first_failure_) first_failure_ = Clock::now();
     settle_again = true;
   }
@@ -319,6 +353,7 @@ void Supervisor::settle_ended(Rank& rank) {
   rank.end->is_ours = rank.notes.has_final_code();
   rank.end->message = rank.end->failed() ? rank.notes.error_message() : "";
   rank.end->stopped = is_stopped(rank) ? rank.stopped : 0;
+  if (rank.verdict) rank.end->hinders = describe_place(rank.verdict->place);
   rank.end->stopped_at_s = rank.stopped_at_s;
   rank.end->shown = rank.output.show_of_last_lines();
   rank.end->last_lines = {rank.output.last_lines().begin(), rank.output.last_lines().end()};
@@ -401,6 +436,11 @@ void Supervisor::interrupt(int signal, int rank, const std::string& why) {
   send(signal);
 }
 
+void Supervisor::regroup() {
+  regrouping_ = true;
+  interrupt(SIGTERM, -1, "ranks that were lost come back: SIGTERM passed on");
+}
+
 void Supervisor::kill_all() {
   phase_ = Phase::Killing;
   deadline_ = Clock::now() + kAfterKill;
@@ -419,6 +459,7 @@ void Supervisor::on_signal(int signal) {
   if (!signals_.asks_to_stop(signal)) return;
   // Programs know what SIGTERM means.
   const int passed_on = signal == SIGHUP || (setup_.is_tandem && signal != SIGINT) ? SIGTERM : signal;
+  if (std::exchange(regrouping_, false)) return;  // they know
   if (interrupted_ != 0 && setup_.is_scheduled && signal == SIGTERM) return;
   if (interrupted_ != 0) return kill_all();
   interrupt(passed_on, -1, fmt::format("{} passed on", describe_signal(passed_on)));

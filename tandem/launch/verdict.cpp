@@ -13,7 +13,8 @@ constexpr int kInterrupted = static_cast<int>(ExitCode::Interrupted);
 
 // After a forwarded signal a rank may end well, with its work saved, or by that signal.
 bool obeyed(const RankEnd& end) {
-  return end.signal != 0 || end.exit_code == 0 || end.exit_code == kInterrupted || end.exit_code > 128;
+  return end.signal != 0 || end.exit_code == 0 || end.exit_code == kInterrupted ||
+         end.exit_code == kBudgetReached || end.exit_code > 128;
 }
 
 RoundEnd end_for_rank(const RankEnd& root, std::span<const RankEnd> ends, int restarts, int max_restarts) {
@@ -76,6 +77,10 @@ RoundEnd judge(const AttemptResult& result, int restarts, int max_restarts) {
   const RankEnd* root = root_cause(result.ends);
   if (root != nullptr && !only_missed_the_interrupted(result, *root))
     return end_for_rank(*root, result.ends, result.interrupted != 0 ? max_restarts : restarts, max_restarts);
+  // All ranks agree on it; rank 0 has told why.
+  for (const RankEnd& end : result.ends) {
+    if (end.signal == 0 && end.exit_code == kBudgetReached) return {EndKind::Stop, kBudgetReached, "", 0};
+  }
   if (result.interrupted != 0) return judge_interrupted(result);
   return {};
 }

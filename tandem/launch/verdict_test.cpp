@@ -64,6 +64,13 @@ TEST(Verdict, RanksThatMissOneThatWasInterruptedAreInterruptedToo) {
   EXPECT_EQ("rank 2 failed with exit code 1", judge(result, 0, 3).reason);
 }
 
+TEST(Verdict, ABudgetThatIsReachedIsPassedOnAndNotStartedAgain) {
+  const RoundEnd end = judge(result_of({76, 76}), 0, 3);
+  EXPECT_EQ(EndKind::Stop, end.kind);
+  EXPECT_EQ(76, end.code);
+  EXPECT_EQ(76, judge(result_of({76, 76}, SIGTERM), 0, 3).code);
+}
+
 TEST(Verdict, AnInterruptionThatWasSavedIs75AndOneThatWasNotIsTheSignal) {
   EXPECT_EQ(75, judge(result_of({75, 75}, SIGINT), 0, 3).code);
   EXPECT_EQ(75, judge(result_of({75, 0}, SIGTERM), 0, 3).code);
@@ -201,6 +208,18 @@ TEST(Report, NamesTheStoppedRankAndTheLineOfWhoMissedIt) {
             told(judge(result, 0, 0), result));
   result.ends[0].shown = Show::AsItIs;
   EXPECT_EQ("tandem launch: rank 1 was stopped (SIGSTOP)\n" + rest, told(judge(result, 0, 0), result));
+}
+
+TEST(Report, NamesTheRankThatHinderedTheOthersWhateverBecameOfAllOfThem) {
+  AttemptResult result = result_of({75, 75, 1});
+  for (RankEnd& rank : result.ends) rank.told = true;
+  result.ends[1].hinders = "in matmul of block 5 (pass 2 of 4, command 181 of 709)";
+  const RoundEnd again = judge(result, 0, 1);
+  EXPECT_EQ(EndKind::Restart, again.kind);
+  EXPECT_EQ("rank 1 was stuck in matmul of block 5 (pass 2 of 4, command 181 of 709)", again.reason);
+  EXPECT_EQ(1, judge(result, 0, 0).code);
+  result.ends[1].stopped = SIGSTOP;
+  EXPECT_EQ("rank 1 was stopped (SIGSTOP)", judge(result, 0, 1).reason);
 }
 
 TEST(Report, IsAnotherNodesReasonWhereThisOnesRanksEndedOfIt) {

@@ -31,7 +31,8 @@ std::string bar(double fraction, int cells) {
 
 }  // namespace
 
-std::string progress_line(const StepRecord& record, int64_t total_steps, double seconds_left, int width) {
+std::string progress_line(const StepRecord& record, int64_t total_steps, double seconds_left, int width,
+                          const std::string& money) {
   struct Part {
     std::string text;
     int importance;
@@ -50,7 +51,8 @@ std::string progress_line(const StepRecord& record, int64_t total_steps, double 
        6},
       {record.mfu > 0 ? fmt::format("MFU {:4.1f}%", 100 * record.mfu) : "", 5},
       {memory > 0 ? format_bytes(memory) : "", 3},
-      {fmt::format("{} left", format_duration(seconds_left)), 7}};
+      {fmt::format("{} left", format_duration(seconds_left)), 7},
+      {money, 7}};
   std::erase_if(parts, [](const Part& part) { return part.text.empty(); });
   while (true) {
     std::string line;
@@ -109,7 +111,7 @@ void Progress::update(const StepRecord& record) {
 void Progress::draw(const StepRecord& record, double left) {
   if (terminal_) {  // one column stays free: writing the last one makes some terminals wrap
     const int width = terminal_width(options_.out) - 1;
-    const std::string line = progress_line(record, total_steps_, left, width);
+    const std::string line = progress_line(record, total_steps_, left, width, money_);
     // The note is below; then the cursor goes up again.
     const std::string note =
         note_.empty()
@@ -119,7 +121,7 @@ void Progress::draw(const StepRecord& record, double left) {
     on_line_ = true;
     has_second_ = !note_.empty();
   } else {
-    write(stamp() + progress_line(record, total_steps_, left, kPlainWidth) + "\n");
+    write(stamp() + progress_line(record, total_steps_, left, kPlainWidth, money_) + "\n");
     if (!note_.empty()) write(stamp() + note_ + "\n");
   }
 }

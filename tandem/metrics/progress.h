@@ -13,7 +13,9 @@
 namespace tandem {
 
 // The line's text. It drops its least important parts, the bar first, to stay within `width` columns.
-std::string progress_line(const StepRecord& record, int64_t total_steps, double seconds_left, int width);
+// `money`: spent and to go; may be empty.
+std::string progress_line(const StepRecord& record, int64_t total_steps, double seconds_left, int width,
+                          const std::string& money = "");
 
 class Progress {
  public:
@@ -33,6 +35,7 @@ class Progress {
   void update(const StepRecord& record);
   void message(std::string_view line);  // a line above the progress line, kept on screen
   void set_note(std::string note) { note_ = std::move(note); }  // a second line, from the next one on
+  void set_money(std::string money) { money_ = std::move(money); }
   void end_line();  // what others print next begins a line of its own
 
  private:
@@ -47,7 +50,7 @@ class Progress {
   bool terminal_;
   bool on_line_ = false;     // the cursor stands behind a progress line ...
   bool has_second_ = false;  // ... with a note below it
-  std::string note_;
+  std::string note_, money_;
   std::optional<Clock::time_point> first_time_;
   int64_t first_step_ = 0;
   Clock::time_point last_shown_;

@@ -38,6 +38,29 @@ Json rank_json(const RankFigures& figures, const RunStatus& status) {
   return rank;
 }
 
+// Where each rank is, of all that the launcher sees. A rank that has written no row yet has no other figures.
+void add_places(Json& ranks, const RunStatus& status) {
+  const Json places = Json::parse(status.places, nullptr, false);
+  if (!places.is_array()) return;
+  for (const Json& place : places) {
+    if (!place.is_object() || !place.contains("rank")) continue;
+    Json* found = nullptr;
+    for (Json& rank : ranks) {
+      if (rank["rank"] == place["rank"]) found = &rank;
+    }
+    if (found == nullptr) {
+      found = &ranks.emplace_back(Json::object());
+      for (const char* key : {"rank", "step", "node", "pid"}) (*found)[key] = place.value(key, Json());
+    }
+    const bool keeps_state = status.state != "running" || (*found)["state"] == "slow";
+    for (const char* key : {"state", "command", "block", "waiting_for", "since_s"}) {
+      if (!place.contains(key) || (keeps_state && std::string_view(key) == "state" && found->contains(key)))
+        continue;
+      (*found)[key] = place[key];
+    }
+  }
+}
+
 Json status_json(const std::filesystem::path& run_dir, const RunStatus& status) {
   const StepRecord& record = status.record;
   Json json = {{"run", run_name(run_dir)}, {"state", status.state}};
@@ -59,6 +82,7 @@ Json status_json(const std::filesystem::path& run_dir, const RunStatus& status) 
   json["time"] = utc_time();
   json["ranks"] = Json::array();
   for (const RankFigures& figures : status.ranks) json["ranks"].push_back(rank_json(figures, status));
+  if (!status.places.empty()) add_places(json["ranks"], status);
   return json;
 }
 

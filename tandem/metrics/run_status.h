@@ -22,6 +22,9 @@ struct RunStatus {
   std::string device;
   std::vector<RankFigures> ranks;
   std::optional<int> slow;  // the rank that others wait for
+  // What the launcher knows of the ranks' places: a JSON array with rank, state, command, block, waiting_for
+  // and since_s of each; empty where there is none.
+  std::string places;
 };
 
 // Whole or not at all. It is gone after a power cut, as the run is.

@@ -94,7 +94,9 @@ std::string jsonl_row(const StepRecord& record) {
     }
     row += fmt::format("{}\"{}\":{}", row.empty() ? "{" : ",", name, text);
   });
-  for (const auto& [name, value] : record.more) row += fmt::format(",\"{}\":{}", name, json_value(value));
+  for (const auto& [name, value] : record.more)
+    row += fmt::format(",{}:{}", nlohmann::json(name).dump(),
+                       json_value(value));  // a pattern has any characters
   return row + "}";
 }
 

@@ -34,8 +34,8 @@ struct StepRecord {
   std::string time;                // ISO 8601; filled in when empty
   std::optional<float> eval_loss;  // where this step was followed by an evaluation
   std::optional<float> eval_accuracy;
-  // Numbers that only some runs have, by name: eval_loss/NAME of sets with names. CSV files, whose columns
-  // are those of every run, leave them out.
+  // Numbers that only some runs have: eval_loss/NAME of sets with names, grad_norm/PATTERN of groups. CSV
+  // files, whose columns are those of every run, leave them out.
   std::vector<std::pair<std::string, float>> more;
   // A GPU's own figures, where it tells them; about a second old at most.
   std::optional<float> gpu_busy_percent;

@@ -15,6 +15,12 @@ bool matches(const TrainGroup& group, const std::string& name) {
   return fnmatch(group.match.c_str(), name.c_str(), 0) == 0;
 }
 
+// The first group that has a parameter of this name, or the end.
+std::vector<TrainGroup>::const_iterator group_of(const std::vector<TrainGroup>& groups,
+                                                 const std::string& name) {
+  return std::find_if(groups.begin(), groups.end(), [&](const TrainGroup& g) { return matches(g, name); });
+}
+
 // Only what differs from a parameter of no group.
 void write(const TrainGroup& group, Attrs& attrs) {
   if (group.frozen) attrs.set("frozen", int64_t{1});
@@ -43,8 +49,7 @@ void apply_groups(const std::vector<TrainGroup>& groups, Graph& forward) {
     Node& node = forward.node(id);
     if (node.op != Op::Param) continue;
     names.push_back(node.name);
-    const auto group = std::find_if(groups.begin(), groups.end(),
-                                    [&](const TrainGroup& g) { return matches(g, node.name); });
+    const auto group = group_of(groups, node.name);
     trains = trains || group == groups.end() || !group->frozen;
     if (group == groups.end()) continue;
     used[static_cast<size_t>(group - groups.begin())] = true;
@@ -54,6 +59,18 @@ void apply_groups(const std::vector<TrainGroup>& groups, Graph& forward) {
     if (!used[i]) refuse_unused(groups[i], names);
   }
   if (!trains) throw ConfigError("train.groups: every parameter is frozen; leave some to train");
+}
+
+std::vector<std::vector<size_t>> members_of(const std::vector<TrainGroup>& groups, const Graph& forward) {
+  std::vector<std::vector<size_t>> members(groups.size());
+  size_t number = 0;
+  for (const Node& node : forward.nodes()) {
+    if (node.op != Op::Param) continue;
+    const auto group = group_of(groups, node.name);
+    if (group != groups.end()) members[static_cast<size_t>(group - groups.begin())].push_back(number);
+    ++number;
+  }
+  return members;
 }
 
 }  // namespace tandem

@@ -13,4 +13,7 @@ namespace tandem {
 // nothing is left to train.
 void apply_groups(const std::vector<TrainGroup>& groups, Graph& forward);
 
+// What each group has of the graph's parameters, by their numbers in the graph's order.
+std::vector<std::vector<size_t>> members_of(const std::vector<TrainGroup>& groups, const Graph& forward);
+
 }  // namespace tandem

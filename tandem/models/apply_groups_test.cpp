@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tandem/base/error.h"
 #include "tandem/base/message_of_test.h"
 #include "tandem/models/tiny_gpt2_test.h"
@@ -30,6 +32,21 @@ TEST(ApplyGroups, TheFirstMatchCounts) {
   EXPECT_EQ(attrs_of(graph, "blocks.0.up.weight").real_or("decay", 1), 0);
   EXPECT_EQ(attrs_of(graph, "embed.weight").integer_or("frozen", 0), 1);
   EXPECT_FALSE(attrs_of(graph, "norm.weight").has("decay"));
+}
+
+TEST(ApplyGroups, TellsWhichParametersEachHas) {
+  const Graph graph = build_model(tiny_gpt2(1), 2);
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::Param) names.push_back(node.name);
+  }
+  const auto members = members_of({{.match = "*.bias"}, {.match = "blocks.*"}}, graph);
+  ASSERT_EQ(members.size(), 2u);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool is_bias = names[i].ends_with(".bias"), in_block = names[i].starts_with("blocks.");
+    EXPECT_EQ(std::count(members[0].begin(), members[0].end(), i), is_bias ? 1 : 0) << names[i];
+    EXPECT_EQ(std::count(members[1].begin(), members[1].end(), i), !is_bias && in_block ? 1 : 0) << names[i];
+  }
 }
 
 TEST(ApplyGroups, RefusesWhatMatchesNothing) {

@@ -40,6 +40,21 @@ TEST(Models, HaveAsManyParametersAsTheirPublishedForms) {
   EXPECT_EQ(num_params(build_model(llama, 1)), 13'898'240);
 }
 
+TEST(Models, AreResNetsOfImageNet) {
+  ModelConfig config;
+  config.family = Family::Resnet;
+  config.width = 64;
+  config.image_size = 224;
+  config.classes = 1000;
+  config.stem = ImageStem::Imagenet;
+  config.blocks = {2, 2, 2, 2};
+  EXPECT_EQ(num_params(build_model(config, 1)), 11'689'512);
+  config.blocks = {3, 4, 6, 3};
+  EXPECT_EQ(num_params(build_model(config, 1)), 21'797'672);
+  config.bottleneck = true;
+  EXPECT_EQ(num_params(build_model(config, 1)), 25'557'032);
+}
+
 TEST(Models, VerifyAndNameEveryBlock) {
   for (Family family : {Family::Gpt2, Family::Llama, Family::Resnet, Family::Mlp}) {
     ModelConfig config = transformer(family, 32, 2, 16, 2, 8);

@@ -21,7 +21,7 @@ struct StateTensor {
 enum class StateType : uint8_t { Fp32, Bf16, Int8 };
 
 // Which numbers a hyper-parameter takes.
-enum class HyperRange { BelowOne, Positive, NotNegative };
+enum class HyperRange { BelowOne, Positive, NotNegative, Negative };
 
 // A number of an optimizer's own, beside the learning rate, weight decay and clipping that all have.
 struct HyperParam {
@@ -32,10 +32,12 @@ struct HyperParam {
 };
 
 // What of a parameter a step must see at once. Element: ranks cut parameters where they like, and the op of
-// the optimizer goes from gradient and states to weights. Matrix: another op makes directions of gradients
-// and states, element by element too; the update brings those of a matrix together on one rank, works on
-// them there, and the optimizer's op takes what came out in the gradient's place (compile/matrix_update.h).
-enum class Granularity { Element, Matrix };
+// the optimizer goes from gradient and states to weights. Tensor: likewise, but the op also reads two norms
+// of each whole parameter. Another op has measured them: it sums squares over what is here, and all ranks add
+// up their sums. Matrix: another op makes directions of gradients and states, element by element too; the
+// update brings those of a matrix together on one rank, works on them there, and the optimizer's op takes
+// what came out in the gradient's place (compile/matrix_update.h).
+enum class Granularity { Element, Tensor, Matrix };
 
 // Which parameters `train.weight_decay` is for.
 enum class Decays { Matrices, Nothing };  // matrices: two or more dims, not norms and biases
@@ -47,12 +49,24 @@ struct OptimizerEntry {
   double lr = 1e-3;  // where a config does not give it
   Granularity granularity = Granularity::Element;
   Decays decays = Decays::Matrices;
+  // The number that is trained, evaluated and saved is an average; passes read another one, which the op
+  // makes of it and of the states. So there are whole masters in any precision.
+  bool averages = false;
+  // Its one state holds means of squares over the rows and the columns of a matrix rather than of its
+  // elements, rows + cols numbers in all; of a vector, one for each element. Ranks add up their squares, each
+  // keeps all of these numbers, and directions are made of them and the gradients, in whose place the op of
+  // the optimizer finds them (compile/factored_update.h).
+  bool factored = false;
   // If there is one: the optimizer is for the matrices of blocks only, and the one of this name trains
   // embeddings, norms, biases and the head. Its hyper-parameters are the first of this one's.
   std::string_view beside = "";
 
   // How many states its op has beside weight and gradient.
-  constexpr size_t rule_states() const { return granularity == Granularity::Element ? states.size() : 0; }
+  constexpr size_t rule_states() const { return takes_directions() ? 0 : states.size(); }
+  // Whether its op takes, in the gradient's place, what other ops have made of gradients and states.
+  constexpr bool takes_directions() const { return granularity == Granularity::Matrix || factored; }
+  // How many tensors its op reads before the parameters': hyper, norm, and norms of whole parameters.
+  constexpr size_t num_scalars() const { return granularity == Granularity::Tensor ? 3 : 2; }
   constexpr bool decays_rank(int64_t rank) const { return decays == Decays::Matrices && rank > 1; }
 };
 
@@ -60,8 +74,10 @@ struct OptimizerEntry {
 inline constexpr int kHyperLr = 0;
 inline constexpr int kHyperDecay = 1;
 inline constexpr int kHyperStep = 2;  // 1-based count of updates made, this one included (bias correction)
-inline constexpr int kHyperInvScale = 3;  // 1 / loss scale
-inline constexpr int kHyperClip = 4;      // 0 = no clipping
-inline constexpr int kHyperOwn = 5;
+inline constexpr int kHyperInvScale = 3;   // 1 / loss scale
+inline constexpr int kHyperClip = 4;       // by the global norm; 0 = no clipping
+inline constexpr int kHyperClipValue = 5;  // each element of the gradient; 0 = no clipping
+inline constexpr int kHyperAverage = 6;  // this step's share in an average of all steps' weights, or squares
+inline constexpr int kHyperOwn = 7;
 
 }  // namespace tandem

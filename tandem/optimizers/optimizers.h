@@ -5,13 +5,21 @@
 
 #include <array>
 
+#include "tandem/optimizers/adafactor.h"
 #include "tandem/optimizers/adamw.h"
+#include "tandem/optimizers/lamb.h"
+#include "tandem/optimizers/lars.h"
 #include "tandem/optimizers/lion.h"
 #include "tandem/optimizers/muon.h"
+#include "tandem/optimizers/schedule_free.h"
 #include "tandem/optimizers/sgd.h"
 
 // Calls what(type, name) for each: the type is the header's, the name is in configs, graphs and kernels.
-#define TANDEM_OPTIMIZERS(what) what(AdamW, adamw) what(Sgd, sgd) what(Lion, lion) what(Muon, muon)
+#define TANDEM_OPTIMIZERS(what)                                                                      \
+  what(AdamW, adamw) what(Sgd, sgd) what(Lion, lion) what(Muon, muon) TANDEM_TENSOR_OPTIMIZERS(what) \
+      what(ScheduleFree, schedule_free_adamw)
+// Those that read norms of whole parameters.
+#define TANDEM_TENSOR_OPTIMIZERS(what) what(Lamb, lamb) what(Lars, lars) what(Adafactor, adafactor)
 
 namespace tandem {
 

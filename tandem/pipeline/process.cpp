@@ -158,12 +158,4 @@ std::string describe_exit(int code) {
   return name != nullptr ? fmt::format("killed (SIG{})", name) : fmt::format("exit code {}", code);
 }
 
-std::string own_program() {
-  std::string path(4096, '\0');
-  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
-  if (size <= 0) throw IoError("/proc/self/exe: cannot be read: {}", std::strerror(errno));
-  path.resize(static_cast<size_t>(size));
-  return path;
-}
-
 }  // namespace tandem::pipeline

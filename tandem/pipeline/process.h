@@ -47,7 +47,4 @@ void signal_group(pid_t pid, int signal);
 // "exit code 3", "killed (SIGKILL)"
 std::string describe_exit(int code);
 
-// The path of this program.
-std::string own_program();
-
 }  // namespace tandem::pipeline

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tandem/base/error.h"
+#include "tandem/base/system.h"
 #include "tandem/config/values.h"
 #include "tandem/pipeline/process.h"
 #include "tandem/pipeline/words.h"

@@ -1,16 +1,13 @@
 #include "tandem/plan/interruptions.h"
+#include "tandem/train/saving/save_interval.h"
 
 #include <cmath>
 
 namespace tandem::plan {
 
-double young_interval(const Interruptions& of) { return std::sqrt(2 * of.save * of.mean); }
+double young_interval(const Interruptions& of) { return young_interval_s(of.save, of.mean); }
 
-double daly_interval(const Interruptions& of) {
-  if (of.save >= 2 * of.mean) return of.mean;
-  const double x = of.save / (2 * of.mean);
-  return young_interval(of) * (1 + std::sqrt(x) / 3 + x / 9) - of.save;
-}
+double daly_interval(const Interruptions& of) { return daly_interval_s(of.save, of.mean); }
 
 double expected_seconds(const Interruptions& of, double work, double interval) {
   const double segments = work / interval;

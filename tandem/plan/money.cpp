@@ -134,9 +134,7 @@ double cheapest_hours(const Offer& offer) {
   return on_demand ? offer.on_demand.hours : offer.spot->hours;
 }
 
-std::vector<Offer> within(std::vector<Offer> list, double budget, double deadline) {
-  if (list.empty()) return list;
-  const std::vector<Offer> all = list;
+std::vector<Offer> affordable(std::vector<Offer> list, double budget, double deadline) {
   const auto meets = [&](const Bill& bill) {
     return (budget <= 0 || bill.total() <= budget) && (deadline <= 0 || bill.hours * 3600 <= deadline);
   };
@@ -145,6 +143,13 @@ std::vector<Offer> within(std::vector<Offer> list, double budget, double deadlin
     if (offer.price.on_demand && !meets(offer.on_demand)) offer.price.on_demand.reset();
     return !offer.spot && !offer.price.on_demand;
   });
+  return list;
+}
+
+std::vector<Offer> within(std::vector<Offer> list, double budget, double deadline) {
+  if (list.empty()) return list;
+  const std::vector<Offer> all = list;
+  list = affordable(std::move(list), budget, deadline);
   if (!list.empty()) return list;
   double dollars = std::numeric_limits<double>::infinity(), hours = dollars;
   for (const Offer& offer : all) {

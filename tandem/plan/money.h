@@ -75,6 +75,9 @@ double cheapest_hours(const Offer& offer);
 std::string print(const std::vector<Offer>& offers, const Job& job);
 nlohmann::json to_json(const std::vector<Offer>& offers);
 
+// What meets a budget in dollars and a deadline in seconds, 0 for none: offers keep the bills that do.
+std::vector<Offer> affordable(std::vector<Offer> offers, double budget, double deadline);
+
 // Leaves out what passes a budget in dollars or a deadline in seconds, 0 for none; throws ConfigError that
 // says what would be needed where nothing is left.
 std::vector<Offer> within(std::vector<Offer> offers, double budget, double deadline);

@@ -232,6 +232,10 @@ class Rank {
 
   // The next run begins when all streams are done.
   bool finish_run() {
+    if (!program_[run_].joins) {
+      begin_next();
+      return true;
+    }
     std::array<double, kNumStreams> ends;
     for (int stream = 0; stream < kNumStreams; ++stream) {
       ends[static_cast<size_t>(stream)] = end_of_stream(stream);
@@ -244,12 +248,15 @@ class Rank {
       now_ += gap;
     }
     for (std::vector<Ended>& history : history_) history.clear();
-    next_ = 0;
-    if (++times_ == program_[run_].times) {
-      times_ = 0;
-      ++run_;
-    }
+    begin_next();
     return true;
+  }
+
+  void begin_next() {
+    next_ = 0;
+    if (++times_ < program_[run_].times) return;
+    times_ = 0;
+    ++run_;
   }
 
   const int stage_, stages_;

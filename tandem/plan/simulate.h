@@ -11,10 +11,12 @@
 
 namespace tandem::plan {
 
-// One run of an executable: the next begins when all streams are done.
+// One run of an executable, or of a part of it. The next begins when all streams are done, or, where it is a
+// part and does not join them, at once.
 struct Run {
   const std::vector<Item>* items = nullptr;
   int times = 1;
+  bool joins = true;
 };
 using Program = std::vector<Run>;
 
@@ -29,6 +31,10 @@ struct TimeParts {
   double data = 0;    // waiting for samples
   double total() const { return compute + comm_data + comm_tensor + comm_pipeline + bubble + host + data; }
 };
+
+inline constexpr double TimeParts::*kTimeParts[] = {
+    &TimeParts::compute, &TimeParts::comm_data, &TimeParts::comm_tensor, &TimeParts::comm_pipeline,
+    &TimeParts::bubble,  &TimeParts::host,      &TimeParts::data};
 
 // Bytes that a rank sends in a step.
 struct LinkBytes {

@@ -52,8 +52,14 @@ Backend backend_on(const Cluster& cluster, Backend backend);
 
 struct PlanOptions {
   BuildModel model = build_model;
-  std::function<void()> while_compiling;                                               // as of CompileOptions
-  std::function<void(int stage, const Item& item, double begin, double end)> observe;  // may be empty
+  std::function<void()> while_compiling = {};  // as of CompileOptions
+  // May be empty.
+  std::function<void(int stage, const Item& item, double begin, double end)> observe = {};
+  int threads = 1;          // that compile
+  bool alike_once = false;  // stages that are alike are compiled once: the first, which needs the most memory
+  std::function<bool(const MeshPosition& at)> only = {};  // ranks to compile; empty: one of each kind
+  int64_t stop_over = 0;  // bytes: where a rank needs more, the others are not compiled; 0: they are
+  bool whole = false;     // every pass of a pipeline's step is compiled, however many (pipeline_slots.h)
 };
 
 // A step compiled for every kind of rank of its mesh, which can then be timed on any cluster of that GPU.
@@ -67,12 +73,27 @@ class CompiledRanks {
   // Says nothing of whether it fits into memory: fits().
   TimePlan on(const Cluster& cluster) const;
 
+  int64_t memory_bytes() const { return memory_bytes_; }  // of the largest rank, on its device
+  int64_t passes_compiled() const { return passes_compiled_; }
+
  private:
+  struct Timed {
+    Simulation simulation;
+    KernelSums kernels;  // of the rank that waits least
+    size_t busiest = 0;
+  };
+
+  void compile(const Backend& backend, const Cluster& cluster);
+  Timed simulate_passes(const Cluster& cluster, int64_t passes) const;
+  Timed simulate_all(const Cluster& cluster) const;
+
   Config config_;
   PlanOptions options_;
   MeshShape mesh_;
-  std::vector<CompiledStep> steps_;  // of each pipeline stage
-  int64_t memory_bytes_ = 0;         // of the largest rank
+  int64_t passes_compiled_ = 1;      // of those of a pipeline's step
+  std::vector<CompiledStep> steps_;  // of the stages that were compiled
+  std::vector<size_t> step_of_;      // each stage's among them
+  int64_t memory_bytes_ = 0;
 };
 
 bool fits(const TimePlan& plan);

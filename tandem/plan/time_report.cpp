@@ -8,6 +8,7 @@
 #include "tandem/base/quantity.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/config/mesh.h"
 #include "tandem/metrics/trace.h"
 
 namespace tandem::plan {
@@ -43,7 +44,7 @@ std::string print(const TimePlan& plan, const Config& config) {
   if (mesh.world() > 1)
     text += fmt::format("data {} ({}) x tensor {} x pipeline {}, {} of {} a step\n", mesh.data,
                         name_of(config.parallel.strategy), mesh.tensor, mesh.pipeline,
-                        count_of(config.accumulation(), "pass"), config.train.micro_batch);
+                        count_of(passes_per_step(config), "pass"), config.train.micro_batch);
   text += fmt::format("\n  {:<16} {:>14}  within {:.0f}%{}\n", "step", ms(plan.step_s), plan.error_band * 100,
                       plan.extrapolated.empty() ? "" : ", extrapolated");
   text +=

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "tandem/base/error.h"
+#include "tandem/base/system.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/runtime/arena.h"
 #include "tandem/runtime/initialize.h"
 
@@ -22,13 +24,41 @@ void run_collective(Communicator& comm, const BoundCommand& item) {
     case Op::AllGather: comm.all_gather(bytes_of(item.in[0]), bytes_of(item.out[0]), label); return;
     case Op::ReduceScatter:
       comm.reduce_scatter(bytes_of(item.in[0]), item.in[0].type.dtype, bytes_of(item.out[0]),
-                          item.out[0].type.dtype, command.attrs.integer("accumulate") != 0, label);
+                          item.out[0].type.dtype, static_cast<SumInto>(command.attrs.integer("accumulate")),
+                          label);
       return;
     case Op::AllReduce: comm.all_reduce(bytes_of(item.out[0]), item.out[0].type.dtype, label); return;
     case Op::Send: comm.send(bytes_of(item.in[0]), peer(), label); return;
     case Op::Recv: comm.recv(bytes_of(item.out[0]), peer(), label); return;
     default: TANDEM_CHECK(false, "{} is no collective", op_name(command.op));
   }
+}
+
+static_assert(kNumStreams <= PlacePage::kStreams);
+
+// A core of a slow machine, with a thread of its own: for commands that were never seen before.
+constexpr double kSlowFlops = 1e9, kSlowBytes = 2e8;
+
+void tell_command(const BoundCommand& item, Doing doing) {
+  PlacePage* page = place_page();
+  if (page == nullptr) return;
+  const Command& command = *item.command;
+  LineRecord record;
+  record.index = static_cast<int32_t>(item.index);
+  record.block = command.block;
+  record.expected_s = static_cast<float>(static_cast<double>(command.flops) / kSlowFlops +
+                                         static_cast<double>(command.bytes) / kSlowBytes);
+  record.doing = doing;
+  record.set_name(op_name(command.op));
+  page->streams[command.stream].write(record);
+}
+
+void tell_idle(int stream, Doing doing = Doing::Nothing) {
+  PlacePage* page = place_page();
+  if (page == nullptr) return;
+  LineRecord record;
+  record.doing = doing;
+  page->streams[stream].write(record);
 }
 
 }  // namespace
@@ -71,6 +101,7 @@ void HostDevice::prepare(const Program& program) {
 void HostDevice::execute(const BoundCommand& item, Stream& stream, const CommandObserver& observer) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = observer ? Clock::now() : Clock::time_point();
+  tell_command(item, item.kernel == nullptr ? Doing::Communicates : Doing::Computes);
   if (item.kernel == nullptr) {
     run_collective(*comms_->get(item.axis), item);
   } else {
@@ -83,6 +114,16 @@ void HostDevice::execute(const BoundCommand& item, Stream& stream, const Command
            std::chrono::duration<double>(end - start).count());
 }
 
+void HostDevice::execute_with(const TestFault& fault, const Program& program, const BoundCommand& item,
+                              Stream& stream, const CommandObserver& observer) {
+  tell_command(item, item.kernel == nullptr ? Doing::Communicates : Doing::Computes);
+  if (item.kernel == nullptr) return execute(item, stream, observer);
+  fault.before(program, item);
+  const double start = steady_s();
+  execute(item, stream, observer);
+  fault.after(item, steady_s() - start);
+}
+
 void HostDevice::run(const Program& program, const CommandObserver& observer) {
   std::vector<TaskStream::Ticket> tickets(program.size());
   const auto wait_for = [&](int32_t earlier) {
@@ -92,8 +133,13 @@ void HostDevice::run(const Program& program, const CommandObserver& observer) {
   for (const BoundCommand& item : program) {
     const auto& stream = streams_[static_cast<size_t>(item.command->stream)];
     if (!stream) {
+      if (!item.command->waits.empty()) tell_command(item, Doing::WaitsForStream);
       for (int32_t earlier : item.command->waits) wait_for(earlier);
-      execute(item, stream_, observer);
+      if (fault_) [[unlikely]] {
+        execute_with(*fault_, program, item, stream_, observer);
+      } else {
+        execute(item, stream_, observer);
+      }
       continue;
     }
     // The command's own stream does the waiting; tickets of what it waits for are there already.
@@ -106,11 +152,14 @@ void HostDevice::run(const Program& program, const CommandObserver& observer) {
     tickets[item.index] = stream->submit([this, &item, &observer, before = std::move(before)] {
       for (const auto& [other, ticket] : before) other->wait(ticket);
       execute(item, copy_stream_, observer);
+      tell_idle(item.command->stream);
     });
   }
+  tell_idle(kComputeStream, Doing::WaitsForStream);
   for (const auto& stream : streams_) {
     if (stream) stream->wait_all();
   }
+  tell_idle(kComputeStream);
 }
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 #include "tandem/base/task_stream.h"
 #include "tandem/compile/memory_plan.h"
 #include "tandem/runtime/device.h"
+#include "tandem/runtime/test_fault.h"
 
 namespace tandem {
 
@@ -29,12 +30,15 @@ class HostDevice : public Device {
 
  private:
   void execute(const BoundCommand& item, Stream& stream, const CommandObserver& observer);
+  void execute_with(const TestFault& fault, const Program& program, const BoundCommand& item, Stream& stream,
+                    const CommandObserver& observer);
 
   ThreadPool& pool_;
   Stream stream_;
   ThreadPool copy_pool_{1};  // of the streams beside computation
   Stream copy_stream_{copy_pool_};
   const Communicators* comms_;
+  const std::optional<TestFault> fault_ = TestFault::from_environment();
   std::mutex observer_mutex_;
   std::array<std::unique_ptr<TaskStream>, kNumStreams> streams_;  // null where no command runs there
 };

@@ -124,9 +124,12 @@ inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const Ke
               session->run_pass();
             }
           }
-          std::vector<float> hyper = {1e-2f, 0.1f, static_cast<float>(step), 1.0f, 0.5f};
+          std::vector<float> hyper = {1e-2f, 0.1f, static_cast<float>(step), 1.0f, 0.5f, 0, 0.75f};
           for (float own : {0.9f, 0.95f, 1e-8f, 0.95f}) hyper.push_back(own);
           hyper.resize(static_cast<size_t>(num_hyper_slots(options.optimizer)));
+          const OptimizerEntry& entry = optimizer_entry(options.optimizer);
+          for (size_t i = 0; entry.factored && i < entry.hyper.size(); ++i)
+            hyper[kHyperOwn + i] = static_cast<float>(entry.hyper[i].value);
           session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
           session->run_update();
         }

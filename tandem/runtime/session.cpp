@@ -1,6 +1,7 @@
 #include "tandem/runtime/session.h"
 
 #include "tandem/base/error.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/runtime/host_device.h"
 
 namespace tandem {
@@ -21,6 +22,24 @@ KernelChoice choose(const KernelRegistry& registry, const Node& node, const std:
   const size_t bytes = kernel.workspace == nullptr ? 0 : kernel.workspace(call, num_threads);
   return {kernel.name, static_cast<int64_t>((bytes + 63) / 64 * 64)};
 }
+
+// While one lives, the rank waits for its device, whose commands are not seen from here.
+class WaitsForDevice {
+ public:
+  WaitsForDevice() { tell(Doing::WaitsForDevice); }
+  ~WaitsForDevice() { tell(Doing::Nothing); }
+  WaitsForDevice(const WaitsForDevice&) = delete;
+  WaitsForDevice& operator=(const WaitsForDevice&) = delete;
+
+ private:
+  static void tell(Doing doing) {
+    PlacePage* page = place_page();
+    if (page == nullptr) return;
+    LineRecord record;
+    record.doing = doing;
+    page->streams[kComputeStream].write(record);
+  }
+};
 
 }  // namespace
 
@@ -93,6 +112,16 @@ Program Session::bind(const Executable& executable, const KernelRegistry& regist
 }
 
 void Session::run(const Program& program) {
+  if (place_page() != nullptr) {
+    const std::pair<const Program*, const char*> names[] = {{&pass_, "pass"},
+                                                            {&last_pass_, "pass"},
+                                                            {&update_, "update"},
+                                                            {&eval_, "evaluation"},
+                                                            {&gather_, "gather"}};
+    for (const auto& [known, name] : names) {
+      if (known == &program) tell_program(name, static_cast<int64_t>(program.size()));
+    }
+  }
   try {
     device_->run(program, observer_);
   } catch (const std::exception& error) {
@@ -114,6 +143,7 @@ std::span<const std::byte> Session::read(const Executable& executable, std::stri
   if (device_->shares_memory()) return {address(slice), size};
   std::vector<std::byte>& copy = outputs_[fmt::format("{} {}", executable.name, output)];
   copy.resize(size);
+  const WaitsForDevice waits;
   device_->read(copy, address(slice));
   return copy;
 }
@@ -157,6 +187,12 @@ void Session::refresh_weights() {
     device_->round(address(*item.weights), item.weights->type.dtype, address(item.slice),
                    item.slice.type.shape.elems());
   }
+  if (averages()) return blend_weights(0);
+  run(gather_);
+}
+
+void Session::blend_weights(float share) {
+  write(step_.gather, "share", std::as_bytes(std::span(&share, 1)));
   run(gather_);
 }
 

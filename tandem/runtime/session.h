@@ -64,6 +64,10 @@ class Session {
   // After masters were loaded: weights are rounded from whole masters, and ranks gather them where they hold
   // masters of a part only. All ranks call it together.
   void refresh_weights();
+  // With an optimizer that averages: whether it is one, and the weights to be read, its average (0) or what
+  // passes read (1 - beta1). All ranks call it together.
+  bool averages() const { return !step_.gather.inputs.empty(); }
+  void blend_weights(float share);
 
   void observe(CommandObserver observer) { observer_ = std::move(observer); }
 

@@ -35,7 +35,8 @@ inline StepFigures train_step(Session& session, int number, const std::vector<in
   session.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
   session.run_pass();
   const double loss = first_of<double>(session.read(pass, "stats")) / static_cast<double>(tokens.size());
-  const float hyper[] = {how.lr, how.decay, static_cast<float>(number), 1, how.clip, 0.9f, how.beta2, 1e-8f};
+  const float hyper[] = {how.lr,    how.decay, static_cast<float>(number), 1, how.clip, 0, 0, 0.9f,
+                         how.beta2, 1e-8f};
   const double stats[kNumStats] = {};
   session.write(update, "hyper", std::as_bytes(std::span(hyper)));
   session.write(update, "stats", std::as_bytes(std::span(stats)));

@@ -15,6 +15,7 @@
 #include "tandem/base/file.h"
 #include "tandem/base/system.h"
 #include "tandem/store/disk_draft.h"
+#include "tandem/store/file_system.h"
 
 namespace tandem {
 namespace {
@@ -91,6 +92,9 @@ class FileBytes final : public ObjectBytes {
   MappedFile file_;
 };
 
+// In a directory that becomes a bundle by a put of its index: until then it is no damaged one.
+constexpr std::string_view kDraftMark = ".tmp-draft";
+
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with(kHiddenPrefix); }
 
 std::vector<fs::path> entries_of(const fs::path& directory) {
@@ -115,6 +119,18 @@ int64_t bytes_below(const fs::path& path) {
   int64_t bytes = 0;
   for (const fs::path& entry : entries_of(path)) bytes += bytes_below(entry);
   return bytes;
+}
+
+// A bundle, or what was to become one: it disappears with its index.
+void remove_in_place(const fs::path& bundle) {
+  std::error_code error;
+  if (fs::is_directory(bundle, error)) {
+    if (!is_there(bundle / kDraftMark)) OutputFile(bundle / kDraftMark).sync_and_close();
+    fs::remove(bundle / kIndexName, error);
+    sync_directory(bundle);
+  }
+  fs::remove_all(bundle, error);
+  if (error) throw IoError("{}: cannot remove: {}", bundle.string(), error.message());
 }
 
 }  // namespace
@@ -211,20 +227,29 @@ std::unique_ptr<ObjectBytes> DiskStore::map(const std::string& name) const {
 std::vector<std::string> DiskStore::bundles() const {
   std::vector<std::string> names;
   for (const fs::path& path : entries_of(directory_)) {
-    if (!is_hidden(path)) names.push_back(path.filename().string());
+    const bool is_draft = is_there(path / kDraftMark) && !is_there(path / kIndexName);
+    if (!is_hidden(path) && !is_draft) names.push_back(path.filename().string());
   }
   return names;
 }
 
+// Of a directory that is not there yet nothing is known, and there is nothing in it.
+bool DiskStore::renames_bundles() const { return !is_there(directory_) || renames_directories(directory_); }
+
 std::unique_ptr<Draft> DiskStore::draft(const std::string& bundle, const std::string& token) {
-  return std::make_unique<DiskDraft>(directory_, bundle, token);
+  if (renames_bundles()) return std::make_unique<DiskDraft>(directory_, bundle, token);
+  make_directories(path_of(bundle));
+  if (!is_there(path_of(bundle) / kIndexName)) OutputFile(path_of(bundle) / kDraftMark).sync_and_close();
+  return Store::draft(bundle, token);
 }
 
 void DiskStore::remove_draft(const std::string& bundle, const std::string& token) {
+  if (!renames_bundles()) return Store::remove_draft(bundle, token);
   fs::remove_all(draft_path(directory_, bundle, token));
 }
 
 void DiskStore::remove_bundle(const std::string& bundle) {
+  if (!renames_bundles()) return remove_in_place(path_of(bundle));
   const fs::path doomed = directory_ / fmt::format("{}old-{}-{}", kHiddenPrefix, bundle, ::getpid());
   std::error_code error;
   fs::rename(path_of(bundle), doomed, error);
@@ -263,8 +288,14 @@ void DiskStore::put_back_replaced() {
   }
 }
 
-std::vector<std::string> DiskStore::remove_leftovers(const BundleNames& /*ours*/) {
+std::vector<std::string> DiskStore::remove_leftovers(const BundleNames& ours) {
   std::vector<std::string> troubles;
+  if (!renames_bundles()) {
+    troubles = Store::remove_leftovers(ours);
+    for (const fs::path& path : entries_of(directory_)) {
+      if (is_there(path / kDraftMark) && !is_there(path / kIndexName)) remove_in_place(path);
+    }
+  }
   for (const fs::path& path : entries_of(directory_)) {
     if (!is_hidden(path)) continue;
     std::error_code error;

@@ -1,13 +1,13 @@
 // A directory of this machine or of a shared file system as a store: an object is a file of that name, a
 // bundle a directory, an alias a symbolic link. What is not there yet is hidden by its name, .tmp-*, and
-// appears by a rename; a lock on it tells the living from the dead.
+// appears by a rename; a lock on it tells the living from the dead. Where directories cannot be renamed, a
+// bundle appears as in stores over a network, by a put of its index.
 #pragma once
 
+#include "tandem/store/file_system.h"
 #include "tandem/store/store.h"
 
 namespace tandem {
-
-inline constexpr std::string_view kHiddenPrefix = ".tmp-";
 
 class DiskStore final : public Store {
  public:
@@ -39,6 +39,7 @@ class DiskStore final : public Store {
   void remove_unfinished(const StoredObject& object) override;
 
  private:
+  bool renames_bundles() const;
   std::filesystem::path path_of(const std::string& name) const {
     return name.empty() ? directory_ : directory_ / name;
   }

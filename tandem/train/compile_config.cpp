@@ -5,6 +5,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/compile/passes/recompute.h"
+#include "tandem/config/mesh.h"
 #include "tandem/data/loader.h"
 #include "tandem/ir/loss_terms.h"
 #include "tandem/models/apply_groups.h"
@@ -13,6 +14,7 @@
 #include "tandem/train/fit.h"
 #include "tandem/train/model_state.h"
 #include "tandem/train/run_data.h"
+#include "tandem/train/saving/state_proof.h"
 
 namespace tandem {
 
@@ -27,9 +29,10 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .strategy = config.parallel.strategy,
                       .schedule = config.parallel.schedule,
                       .chunks = static_cast<int>(config.parallel.chunks),
-                      .micro_batches = config.accumulation(),
+                      .micro_batches = passes_per_step(config),
                       .reduce_once = config.parallel.sync == GradientSync::Step,
                       .reduce = config.parallel.reduce == ReduceType::Bf16 ? DType::BF16 : DType::F32,
+                      .fixed_order = config.parallel.reproducible == Reproducible::Layout,
                       .offload_weights = config.memory.offloads(OffloadKind::Params),
                       .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
   options.ranks_here = ranks_here;
@@ -69,6 +72,8 @@ HostLayout host_layout(const Config& config, const CompiledStep& step) {
   const bool staged =
       config.checkpoint.async && (config.checkpoint.every.saves() || config.checkpoint.minutes > 0);
   layout.staging = staged ? state_staging_bytes(step) : 0;
+  // A step that is taken twice begins from a copy there.
+  if (config.checkpoint.replay > 0) layout.staging = std::max(layout.staging, StateProof::memory_bytes(step));
   if (!config.checkpoint.store.empty())
     layout.upload = writer_memory(config.checkpoint.store, state_staging_bytes(step));
   return layout;

@@ -55,6 +55,8 @@ constexpr KeyRule kRules[] = {
     {"model.channels", Never},
     {"model.classes", Never},
     {"model.blocks", Never},
+    {"model.bottleneck", Never},
+    {"model.stem", Never},
     {"model.norm", Never},    // but between batch and sync
     {"model.groups", Never},  // where there are any
 
@@ -62,6 +64,13 @@ constexpr KeyRule kRules[] = {
     {"data.eval", Freely},
     {"data.tokenizer", Never},  // but from one file to another
     {"data.documents", Freely},
+    {"data.flip", Freely},
+    {"data.pad", Freely},
+    {"data.crop", Freely},
+    {"data.color", Freely},
+    {"data.mixup", Freely},
+    {"data.normalize", Freely},
+    {"data.broken", Freely},
     {"data.workers", Freely},
     {"data.prefetch", Freely},
     {"data.eval_samples", Freely},
@@ -91,12 +100,15 @@ constexpr KeyRule kRules[] = {
     {"train.groups", Freely},  // but for what is frozen
     {"train.ema", Freely},     // where there is one before and after
     {"train.clip", Freely},
+    {"train.clip_value", Freely},
     {"train.label_smoothing", Freely},
     {"train.z_loss", Freely},
     {"train.seed", Reordered},
     {"train.eval_every", Freely},
     {"train.eval_at_start", Freely},
     {"train.patience", Freely},
+    {"train.budget", Freely},
+    {"train.price", Freely},
     {"train.min_delta", Freely},
     {"train.loss_scale", Freely},
     {"train.loss_scale_window", Freely},
@@ -110,6 +122,9 @@ constexpr KeyRule kRules[] = {
     {"parallel.sync", Freely},
     {"parallel.reduce", Freely},
     {"parallel.partial", Freely},
+    {"parallel.elastic", Freely},
+    {"parallel.reproducible", Freely},
+    {"parallel.tls", Freely},
     {"parallel.timeout", Freely},
 
     {"precision", Freely},
@@ -126,6 +141,8 @@ constexpr KeyRule kRules[] = {
     {"checkpoint.mtbf", Freely},
     {"checkpoint.on_notice", Freely},
     {"checkpoint.keep", Freely},
+    {"checkpoint.memory", Freely},
+    {"checkpoint.replay", Freely},
     {"checkpoint.async", Freely},
     {"checkpoint.best", Freely},
     {"checkpoint.store", Freely},

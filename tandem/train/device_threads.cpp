@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/config/mesh.h"
 
 namespace tandem {
@@ -56,7 +57,11 @@ ExitCode run_in_world(const Config& config, const WorldInfo& info,
   };
   if (config.parallel.strategy == Strategy::Dp && config.parallel.data > 1 && info.world_size == 1)
     return run_device_threads(config, run);
-  return run(join_world(config, info, while_waiting));
+  open_place(info.rank, mesh_shape(config));
+  tell_state(PlaceState::Connecting);
+  const World world = join_world(config, info, while_waiting);
+  tell_state(PlaceState::Compiling);
+  return run(world);
 }
 
 }  // namespace tandem

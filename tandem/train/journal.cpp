@@ -8,6 +8,7 @@
 
 #include "tandem/base/clipped.h"
 #include "tandem/base/system.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/config/print.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/sinks.h"
@@ -102,6 +103,8 @@ void Journal::message(std::string_view text) {
 void Journal::log(std::string_view text) { log_.line(clipped(text)); }
 
 void Journal::step(const StepRecord& record) {
+  tell_what("host");
+  tell_busy(record.step, (record.step_ms - record.comm_wait_ms) / 1e3);
   log_.step(record);
   if (own_rows_) own_rows_->write(record);
   if (metrics_) metrics_->write(record);

@@ -33,6 +33,9 @@ class Journal {
   void event(const EvalRecord& eval);
   void message(std::string_view line);  // to the terminal, and to the log
   void log(std::string_view line);
+  void set_money(const std::string& text) {  // what the run has cost, on the progress line
+    if (progress_) progress_->set_money(text);
+  }
   void step(const StepRecord& record);
   void histograms(const std::vector<Histogram>& all);  // of that step
   void end_progress() {                                // before something else is printed

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "tandem/base/system.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/data/fingerprint.h"
 #include "tandem/http/address.h"
 #include "tandem/store/store.h"
@@ -62,6 +63,7 @@ bool OpenRun::goes_on_here() const {
 }
 
 void check_start(const Config& config, const TrainOptions& options, const World& world) {
+  tell_run_directory(std::filesystem::absolute(options.run_dir).string());
   if (!config.log.prometheus.empty()) http::parse_address(config.log.prometheus, "log.prometheus");
   if (world.leads()) check_run_directory(options.run_dir);
   check_store(config, options, world);
@@ -86,6 +88,7 @@ OpenRun open_run(const Config& config, const Backend& backend, const TrainOption
   std::string hardware = hardware_description();
   if (backend.name_device) hardware = fmt::format("{}, {}", backend.name_device(world.comms()), hardware);
 
+  tell_state(PlaceState::Restoring);
   RunLock lock;
   if (world.leads()) {
     lock.take(options.run_dir);

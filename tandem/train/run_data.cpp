@@ -5,6 +5,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/config/derive.h"
+#include "tandem/config/mesh.h"
 #include "tandem/config/validate.h"
 #include "tandem/data/mixture.h"
 #include "tandem/data/open_dataset.h"
@@ -40,6 +41,7 @@ SampleSpec sample_spec(const Config& config) {
 LoaderOptions train_loader_options(const Config& config, const MeshPosition& at) {
   LoaderOptions options;
   options.pass = Pass::Shuffled;
+  options.dealt = deals_micro_batches(config);
   options.rank = at.data;
   options.world_size = at.shape.data;
   options.global_batch = config.train.batch;
@@ -68,15 +70,19 @@ Unit unit_of(const ModelConfig& model) {
   return model.has(kStages) ? Unit::Images : Unit::Samples;
 }
 
-bool keeps_end_apart(const DataConfig& data, const std::string& set) {
+bool names_on_both_sides(const DataConfig& data, const std::string& set) {
   std::error_code ignored;  // opening what cannot be looked at tells
-  if (!std::filesystem::is_regular_file(set, ignored)) return false;
   const auto names_it = [&](const DataSources& sources) {
     return std::any_of(sources.sets.begin(), sources.sets.end(), [&](const DataSource& other) {
       return other.path == set || std::filesystem::equivalent(other.path, set, ignored);
     });
   };
   return names_it(data.train) && names_it(data.eval);
+}
+
+bool keeps_end_apart(const DataConfig& data, const std::string& set) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(set, ignored) && names_on_both_sides(data, set);
 }
 
 bool keeps_ends_apart(const DataConfig& data) {
@@ -93,6 +99,29 @@ std::unique_ptr<Dataset> open_all(const DataSources& sources, const auto& open) 
   return std::make_unique<Mixture>(std::move(sets));
 }
 
+// Classes and channels are those of the training set, whichever set is opened.
+ImageOptions image_options(const Config& config) {
+  const DataConfig& data = config.data;
+  ImageOptions options{.augmentation = {data.flip, data.pad, data.crop, data.color},
+                       .skip_broken = data.broken == BrokenImages::Skip};
+  std::vector<std::unique_ptr<ImageSource>> sources;
+  std::vector<std::string> names;
+  for (const DataSource& set : data.train.sets) {
+    if (set.path.starts_with("builtin:")) continue;
+    auto source = open_images(set.path, Split::Train);
+    if (names_on_both_sides(data, set.path) && !source->has_own_split())
+      source = part_of(std::move(source), Split::Train, set.path);
+    sources.push_back(std::move(source));
+    names.push_back(set.path);
+  }
+  options.facts = image_facts(sources, names,
+                              {.side = config.model.image_size,
+                               .channels = config.model.channels,
+                               .normalize = data.normalize,
+                               .skip_broken = options.skip_broken});
+  return options;
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
@@ -106,13 +135,16 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   options.separate_documents = config.data.documents == Documents::Separate;
   const SampleSpec takes = sample_spec(config);
   options.kind = takes.kind;
+  options.channels = takes.channels;
+  if (takes.kind == SampleKind::Images) options.images = image_options(config);
   if (config.model.is_language_model() && config.data.tokenizer == "bytes" && config.model.vocab < 256) {
     throw ConfigError(
         "data.tokenizer: bytes needs a vocabulary of at least 256, but {} has {}; use its own tokenizer",
         config.model.from.empty() ? "the model" : config.model.from, config.model.vocab);
   }
   const auto open = [&](const std::string& name) {
-    options.keep_end_apart = keeps_end_apart(config.data, name);
+    options.keep_end_apart = takes.kind == SampleKind::Images ? names_on_both_sides(config.data, name)
+                                                              : keeps_end_apart(config.data, name);
     std::unique_ptr<Dataset> data = open_dataset(name, split, options);
     // The loader's memory and the graph's inputs are both of what the model takes.
     if (const SampleSpec has = data->spec(); has.input_elems() != takes.input_elems()) {

@@ -24,6 +24,8 @@ Unit unit_of(const ModelConfig& model);  // of what it trains on
 // Whether `set` is a text file that both data.train and data.eval name: its end is kept for evaluation then.
 bool keeps_end_apart(const DataConfig& data, const std::string& set);
 bool keeps_ends_apart(const DataConfig& data);  // of any of its sets
+// Whether both data.train and data.eval name it, whatever it is.
+bool names_on_both_sides(const DataConfig& data, const std::string& set);
 
 std::unique_ptr<Dataset> open_run_data(const Config& config, Split split);
 

@@ -12,6 +12,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/config/print.h"
+#include "tandem/store/file_system.h"
 #include "tandem/store/store.h"
 
 namespace tandem {
@@ -29,6 +30,10 @@ ResumeFrom parse_resume(const std::string& text) {
   return {ResumeFrom::Kind::Path, text};
 }
 
+namespace {
+constexpr const char* kLeaseName = ".lock";  // hidden: it may be beside what is no run yet
+}
+
 RunLock::~RunLock() {
   if (fd_ >= 0) ::close(fd_);
 }
@@ -36,9 +41,12 @@ RunLock::~RunLock() {
 void RunLock::take(const fs::path& directory) {
   if (fd_ >= 0) ::close(fd_);
   fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  throw ConfigError("{}: another process is training there; wait for it, stop it, or name another --run-dir",
-                    directory.string());
+  lease_.reset();
+  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  std::string holder = "another process";
+  if (errno != EWOULDBLOCK && (lease_ = Lease::take(directory / kLeaseName, holder))) return;
+  throw ConfigError("{}: {} is training there; wait for it, stop it, or name another --run-dir",
+                    directory.string(), holder);
 }
 
 namespace {
@@ -90,8 +98,7 @@ RunDirectory::RunDirectory(fs::path path, const ResumeFrom& resume) : RunDirecto
     if (resume.kind == ResumeFrom::Kind::None && holds_run(path_)) {
       int number = 1;
       while (fs::exists(moved_to_ = fs::path(fmt::format("{}.{}", path_.string(), number)))) ++number;
-      fs::rename(path_, moved_to_);
-      sync_directory(path_.parent_path());
+      move_directory(path_, moved_to_);
     }
     make_directories(path_);
   } catch (const fs::filesystem_error& error) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "tandem/compile/executable.h"
 #include "tandem/config/config.h"
+#include "tandem/store/lease.h"
 
 namespace tandem {
 
@@ -18,12 +20,12 @@ struct ResumeFrom {
 ResumeFrom parse_resume(const std::string& text);
 
 // Keeps others from training in a run directory while this process does. Released when it ends, however it
-// ends. Where the file system has no locks there is none.
+// ends; where the file system has no locks, by a file that others take over then (store/lease.h).
 class RunLock {
  public:
   RunLock() = default;  // of nothing
   ~RunLock();
-  RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)), lease_(std::move(other.lease_)) {}
   RunLock& operator=(RunLock&&) = delete;
   // Instead of what it held before. A directory that is not there yet is not locked. Throws ConfigError where
   // another process has it.
@@ -31,6 +33,7 @@ class RunLock {
 
  private:
   int fd_ = -1;
+  std::unique_ptr<Lease> lease_;
 };
 
 // Throws ConfigError where a run may not write there: a file, a directory with files and no run, or one with

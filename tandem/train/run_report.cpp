@@ -9,6 +9,7 @@
 #include "tandem/base/system.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/config/enum_names.h"
+#include "tandem/config/mesh.h"
 #include "tandem/data/tokenized_text.h"
 #include "tandem/metrics/summary.h"
 #include "tandem/text/tokenizer.h"
@@ -60,7 +61,8 @@ void announce_run(OpenRun& run, int64_t resumed) {
     journal.message(fmt::format("an earlier run was moved to {}", run.directory.moved_to().string()));
   }
   if (resumed > 0) journal.message(fmt::format("resumed from step {}", resumed));
-  if (keeps_ends_apart(config.data)) {
+  if (const std::string note = run.steps->train_data().note(); !note.empty()) journal.message(note);
+  if (config.model.is_language_model() && keeps_ends_apart(config.data)) {
     const int64_t held_out = run.steps->eval_data().num_samples();
     journal.message(
         fmt::format("{}: the last {} of {} windows are kept for evaluation, the others trained on (with "
@@ -80,7 +82,7 @@ void announce_run(OpenRun& run, int64_t resumed) {
                                  : "warning: no product is done in 8 bits: sizes and rows a pass must be "
                                    "multiples of 16");
   }
-  if (config.model.has(kStages) && config.model.norm == ImageNorm::Batch && config.accumulation() > 1) {
+  if (config.model.has(kStages) && config.model.norm == ImageNorm::Batch && passes_per_step(config) > 1) {
     journal.message(
         "warning: BatchNorm sees one micro-batch at a time; with accumulation its statistics are noisier "
         "(model.norm=group avoids that)");
@@ -122,6 +124,11 @@ void finish_run(OpenRun& run, const StepRecord& last, const RunTotals& totals) {
   summary.mesh = run.world.at().shape;
   summary.precision = std::string(name_of(config.precision));
   write_summary(run.directory.path(), summary);
+  if (const int64_t left_out = run.steps->train_data().num_left_out() + eval_data.num_left_out();
+      left_out > 0) {
+    run.journal.message(fmt::format("warning: {} could not be read and {} left out (data.broken: skip)",
+                                    count_of(left_out, "image"), left_out == 1 ? "was" : "were"));
+  }
   run.journal.finish();
   run.journal.event("end", fmt::format("trained to step {}", last.step), {{"step", last.step}});
   run.journal.end_progress();

@@ -47,7 +47,7 @@ RunSession::RunSession(const Config& config, const Backend& backend, const Build
       loader_(*train_data_, train_loader_options(config, world.at()), host_part(0, host_.train_ring)),
       eval_sets_(config.data.eval, *eval_data_, eval_loader_options(config, world.at()),
                  host_part(host_.train_ring, host_.eval_ring)),
-      runner_(config, session_, loader_) {}
+      runner_(config, session_, loader_, norm_groups(config, model)) {}
 
 std::span<std::byte> RunSession::host_part(int64_t offset, int64_t bytes) const {
   return session_.host().subspan(static_cast<size_t>(session_.step().host_begin + offset),

@@ -1,10 +1,14 @@
 #include "tandem/train/step_runner.h"
 
+#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "tandem/base/exact/fixed_point.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/update_graph.h"
+#include "tandem/models/apply_groups.h"
 #include "tandem/train/lr_schedule.h"
 #include "tandem/train/write_batch.h"
 
@@ -16,8 +20,24 @@ constexpr int64_t kSave = 1, kStop = 2;
 
 }  // namespace
 
-StepRunner::StepRunner(const Config& config, Session& session, Loader& loader)
-    : config_(config), session_(session), loader_(loader), scaler_(config.train, config.precision) {}
+std::vector<NormGroup> norm_groups(const Config& config, const BuildModel& model) {
+  const std::vector<TrainGroup>& groups = config.train.groups;
+  std::vector<NormGroup> found;
+  if (groups.empty()) return found;
+  std::vector<std::vector<size_t>> members =
+      members_of(groups, model(config.model, config.train.micro_batch));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].frozen) found.push_back({"grad_norm/" + groups[i].match, std::move(members[i])});
+  }
+  return found;
+}
+
+StepRunner::StepRunner(const Config& config, Session& session, Loader& loader, std::vector<NormGroup> groups)
+    : config_(config),
+      session_(session),
+      loader_(loader),
+      groups_(std::move(groups)),
+      scaler_(config.train, config.precision) {}
 
 // A pipeline rank runs all micro-batches of the step in one pass, others one micro-batch a pass.
 void StepRunner::run_passes(float scale, StepResult& result) {
@@ -28,12 +48,14 @@ void StepRunner::run_passes(float scale, StepResult& result) {
   for (int64_t i = 0; i < count; ++i) {
     const bool last = i + 1 == count && !step.last_pass.commands.empty();
     const Executable& pass = last ? step.last_pass : step.pass;
+    tell_what("data");
     const MicroBatch batch = loader_.next();
     result.data_wait_s += batch.wait_s;
     result.epoch = batch.epoch;
     const bool pipeline = step.position.shape.pipeline > 1;
     write_batch(session_, pass, batch, pipeline ? std::optional(static_cast<int>(i)) : std::nullopt);
     if (i + 1 < step.micro_batches) continue;
+    tell_pass(i / step.micro_batches + 1, count / step.micro_batches);
     write_if_there(session_, pass, "scale", std::as_bytes(std::span(&scale, 1)));
     if (last) {
       session_.run_last_pass();
@@ -50,14 +72,25 @@ void StepRunner::run_passes(float scale, StepResult& result) {
 }
 
 void StepRunner::add_stats(std::span<double> sums) const {
+  const bool fixed_order = config_.parallel.reproducible == Reproducible::Layout;
   for (const auto& [loss, correct] : pass_stats_) {
-    sums[kStatLoss] += loss;
+    sums[kStatLoss] += fixed_order ? to_fixed_point(loss) : loss;
     sums[kStatCorrect] += correct;
   }
 }
 
+void StepRunner::show_average() {
+  if (session_.averages() && !std::exchange(average_shown_, true)) session_.blend_weights(0);
+}
+
 StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::function<void()>& before_update) {
   StepResult result;
+  tell_step(step);
+  if (session_.averages() && std::exchange(average_shown_, false)) {
+    // As the optimizer has it (optimizers/schedule_free.h), whose weights these are.
+    const auto beta1 = static_cast<float>(config_.train.hyper[hyper_key_index("train.beta1")]);
+    session_.blend_weights(static_cast<float>(1 - static_cast<double>(beta1)));
+  }
   // The whole batch's number of targets weighs every pass, so that accumulated gradients are those of the
   // batch in one piece, however unevenly targets are spread over it.
   result.samples = loader_.batch_size();
@@ -69,6 +102,7 @@ StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::functi
     session_.write_buffer(state, 0, std::as_bytes(std::span(scaler_.values())));
   }
   run_passes(static_cast<float>(1 / targets), result);
+  tell_what("update");
   if (before_update) before_update();
   const Executable& update = session_.step().update;
   double stats[kNumStats] = {};
@@ -85,6 +119,16 @@ StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::functi
   result.grad_norm = norm[0];
   result.applied = norm[1] != 0;
   if (result.applied) ++updates_;
+  // The update's sums of squares have one for each parameter first (ir/ops/optimizer.cpp).
+  for (const NormGroup& group : groups_) {
+    double squares = 0;
+    for (size_t param : group.params) {
+      double square;
+      std::memcpy(&square, sums.data() + param * sizeof square, sizeof square);
+      squares += square;
+    }
+    result.group_norms.emplace_back(group.name, static_cast<float>(std::sqrt(squares)));
+  }
   double totals[kNumStats];
   std::memcpy(totals, sums.data() + sums.size() - sizeof totals, sizeof totals);
   if (alone()) add_stats(totals);
@@ -104,6 +148,12 @@ void StepRunner::write_hyper(int64_t step) {
   hyper[kHyperStep] = static_cast<float>(updates_ + 1);
   hyper[kHyperInvScale] = 1;  // but for what the step itself does about a scaled loss
   hyper[kHyperClip] = static_cast<float>(train.clip);
+  hyper[kHyperClipValue] = static_cast<float>(train.clip_value);
+  if (session_.averages()) hyper[kHyperAverage] = static_cast<float>(average_.share(train, step));
+  if (optimizer_entry(train.optimizer).factored) {
+    const double power = train.hyper[hyper_key_index("train.beta2_decay")];
+    hyper[kHyperAverage] = static_cast<float>(std::pow(updates_ + 1, power));
+  }
   size_t own = kHyperOwn;
   for (const HyperParam& param : optimizer_entry(train.optimizer).hyper)
     hyper[own++] = static_cast<float>(train.hyper[hyper_key_index(param.key)]);

@@ -17,10 +17,11 @@ class StepRunnerTest : public testing::Test {
  protected:
   StepRunner& start(int64_t micro_batch) {
     config_ =
-        parse_config(fmt::format("threads: 1\ntrain: {{batch: {}, micro_batch: {}, lr: 1e-2, warmup: 0}}\n"
-                                 "model: {{layers: 1, width: 16, heads: 2, context: {}, vocab: {}}}\n",
-                                 kBatch, micro_batch, kContext, kVocab),
-                     "config")
+        parse_config(
+            fmt::format("threads: 1\ntrain: {{batch: {}, micro_batch: {}, lr: 1e-2, warmup: 0, groups: {}}}\n"
+                        "model: {{layers: 1, width: 16, heads: 2, context: {}, vocab: {}}}\n",
+                        kBatch, micro_batch, groups_, kContext, kVocab),
+            "config")
             .config;
     run_ = std::make_unique<RunSession>(config_, backend_, build_model, world_);
     run_->session().initialize(1);
@@ -29,6 +30,7 @@ class StepRunnerTest : public testing::Test {
 
   const Backend backend_ = cpu::make_backend();
   const World world_;
+  std::string groups_ = "[]";
   Config config_;
   std::unique_ptr<RunSession> run_;
 };
@@ -47,6 +49,23 @@ TEST_F(StepRunnerTest, AStepTellsWhatItHasDone) {
   for (int64_t step = 2; step <= 8; ++step) result = runner.run(step);
   EXPECT_LT(result.loss, first.loss);
   EXPECT_EQ(runner.updates(), 8);
+}
+
+TEST_F(StepRunnerTest, GroupsHaveNormsThatAddUpToThatOfAll) {
+  groups_ =
+      "[{match: '*.bias', lr: 0.5}, {match: 'blocks.*'}, {match: 'embed.weight', frozen: true}, {match: "
+      "'*'}]";
+  const StepResult result = start(kBatch).run(1);
+  ASSERT_EQ(result.group_norms.size(), 3u);
+  EXPECT_EQ(result.group_norms[0].first, "grad_norm/*.bias");
+  EXPECT_EQ(result.group_norms[1].first, "grad_norm/blocks.*");
+  EXPECT_EQ(result.group_norms[2].first, "grad_norm/*");
+  double squares = 0;
+  for (const auto& [name, norm] : result.group_norms) {
+    EXPECT_GT(norm, 0) << name;
+    squares += std::pow(static_cast<double>(norm), 2);
+  }
+  EXPECT_NEAR(std::sqrt(squares), result.grad_norm, 1e-6 * result.grad_norm);
 }
 
 TEST_F(StepRunnerTest, PassesOfABatchAddUpToTheBatch) {

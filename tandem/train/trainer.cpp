@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -13,11 +12,13 @@
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/mend.h"
 #include "tandem/checkpoint/writer.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/comm/wait_time.h"
 #include "tandem/train/checkpoint_meta.h"
 #include "tandem/train/config_changes.h"
 #include "tandem/train/device_threads.h"
 #include "tandem/train/divergence.h"
+#include "tandem/train/evaluation/best_checkpoint.h"
 #include "tandem/train/evaluation/eval_watch.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/interrupt.h"
@@ -29,7 +30,10 @@
 #include "tandem/train/open_run.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/run_report.h"
+#include "tandem/train/saving/run_budget.h"
 #include "tandem/train/saving/save_clock.h"
+#include "tandem/train/saving/save_group.h"
+#include "tandem/train/saving/state_proof.h"
 #include "tandem/train/storage/store_behind.h"
 #include "tandem/watch/spot/watcher.h"
 
@@ -49,7 +53,11 @@ class Trainer {
         journal_(run.journal),
         histograms_(session_, world_, config_.log.histograms),
         watch_(run.config.train),
-        clock_(run.config.checkpoint, steady_s()) {}
+        clock_(run.config.checkpoint, steady_s()),
+        budget_(run.config, run.directory.path(), run.options.start_s,
+                run.options.resume.kind != ResumeFrom::Kind::None, world_, journal_),
+        proof_(session_, world_, run.steps->loader(), runner_, config_.checkpoint.replay, directory_.path()) {
+  }
 
   ExitCode run() {
     journal_.log(fmt::format("rank {} of {} on {}, process {}", world_.at().rank(), world_.size(), hostname(),
@@ -76,7 +84,7 @@ class Trainer {
       }
       // It may have been killed after its last checkpoint and before its end.
       if (run_.goes_on_here()) {
-        StoreBehind store(run_, save_group());
+        StoreBehind store(run_, save_group(world_));
         store.catch_up();
         store.finish();
       }
@@ -90,7 +98,7 @@ class Trainer {
       directory_.write_config(config_, changed_);  // last: a config without a plan is not a run's
     }
     journal_.begin_steps(resumed, run_.figures.columns(), run_.goes_on_here());
-    const SaveGroup group = save_group();
+    const SaveGroup group = save_group(world_);
     StoreBehind store(run_, group);  // outlives the writer, which calls it
     store_ = &store;
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
@@ -114,17 +122,20 @@ class Trainer {
     if (run_.options.resume.kind == ResumeFrom::Kind::Path)
       save(writer, last_, /*may_be_async=*/false, /*only_finite=*/false);
     if (!world_.all(interrupt_.signal() == 0, "start")) return interrupted(writer, resumed);
-
+    if (budget_.is_over()) return budget_.reached(resumed);
     if (config_.train.eval_at_start && resumed == 0) evaluate_start();
     divergence_ = Divergence(resumed);
     for (int64_t step = resumed + 1; step <= config_.train.steps; ++step) {
-      const StepResult result = timed_step(step);
+      if (proof_.is_due(step)) saving([&] { writer.wait(); });  // whose memory it uses
+      const bool costs_all = budget_.is_last(clock_.time_of_save_s());
+      const StepResult result = timed_step(step, costs_all);
       StepRecord record = record_of(step, result);
       const bool final = step == config_.train.steps;
       const bool evaluated = config_.train.eval_every > 0 && (step % config_.train.eval_every == 0 || final);
       const bool best = evaluated && add_evaluation(record) && config_.checkpoint.best != "none";
       const bool early = evaluated && !final && watch_.is_out_of_patience();
       const bool last = final || early;
+      budget_.tell();
       journal_.step(record);
       last_ = record;
       if (histograms_.is_due(step)) journal_.histograms(histograms_.take_weights());
@@ -137,7 +148,7 @@ class Trainer {
       report_saves(writer);
       // After the last step there is nothing to interrupt. A lone rank sees a signal of this very step;
       // several agree on those that had come when the step's norm was summed.
-      const bool stop = !last && (world_.size() > 1 ? result.stop : interrupt_.signal() != 0);
+      const bool stop = !last && (world_.size() > 1 ? result.stop : costs_all || interrupt_.signal() != 0);
       const bool due = is_due(step, result, last);
       if ((due || stop || best) && divergence_.lost_steps() == 0 && (!stop || save_fits())) {
         journal_.sync();
@@ -147,6 +158,10 @@ class Trainer {
       if (stop) {
         saving([&] { writer.wait_committed(); });
         store_->finish();
+        if (budget_.is_reason(costs_all)) {
+          report_saves(writer);
+          return budget_.reached(divergence_.saved());
+        }
         return interrupted(writer, divergence_.saved());
       }
       if (early) {
@@ -158,6 +173,7 @@ class Trainer {
     report_saves(writer);
     store_->finish();
     if (world_.leads()) finish_run(run_, last_, totals_);
+    budget_.end();
     journal_.log(fmt::format("trained to step {}", last_.step));
     return ExitCode::Done;
   }
@@ -171,23 +187,11 @@ class Trainer {
   // Whether a save can end before a notice does. One that is under way is finished in any case.
   bool save_fits() {
     const std::optional<spot::Notice> notice = interrupt_.notice();
-    const std::string why = notice ? clock_.why_no_save(*notice, spot::unix_s()) : "";
+    const std::string why = notice ? clock_.why_no_save(*notice, unix_s()) : "";
     const bool fits = world_.all(why.empty(), "notice");
     if (!fits)
       journal_.message("no save is begun: " + (why.empty() ? "another rank's notice is too short" : why));
     return fits;
-  }
-
-  SaveGroup save_group() const {
-    if (world_.size() == 1) return {};
-    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-    SaveGroup group;
-    group.rank = world_.at().rank();
-    group.world_size = world_.size();
-    group.token = fmt::format("{:x}", world_.from_lead(static_cast<int64_t>(now), "save token"));
-    group.timeout = world_.comms()->timeout;
-    group.check_peers = [this] { world_.check(); };
-    return group;
   }
 
   // Returns the step to go on from: 0 for a fresh start.
@@ -232,7 +236,7 @@ class Trainer {
   void mend() {
     for (const std::filesystem::path& path : directory_.remove_leftovers())
       journal_.message(fmt::format("warning: {}: cannot be removed; a killed run left it", path.string()));
-    if (run_.goes_on_here()) mend_best();
+    if (run_.goes_on_here() && config_.checkpoint.best != "none") mend_best(directory_.checkpoints(), watch_);
     const Latest elsewhere{std::nullopt, {}};  // a save will say which is the newest
     const bool goes_on = run_.options.resume.kind == ResumeFrom::Kind::Latest && run_.goes_on_here();
     for (const std::string& trouble :
@@ -242,21 +246,12 @@ class Trainer {
     }
   }
 
-  // A save that was killed may have been the best; going back to an older checkpoint makes an older one it.
-  void mend_best() {
-    if (config_.checkpoint.best == "none" || !watch_.kept()) return;
-    const StoreRef store(directory_.checkpoints());
-    const std::string name = checkpoint_name(watch_.kept()->step);
-    const std::vector<std::string> there = list_checkpoints(store);
-    if (std::find(there.begin(), there.end(), name) == there.end() || store->alias(kBest) == name) return;
-    store->set_alias(kBest, name);
-  }
-
-  StepResult timed_step(int64_t step) {
+  StepResult timed_step(int64_t step, bool costs_all) {
     const double start = steady_s(), waited = comm_wait_s();
-    const StepResult result =
-        runner_.run(step, interrupt_.signal() != 0, world_.leads() && clock_.is_due(start),
-                    histograms_.before_update(step, runner_.scaler().scale()));
+    const StepResult result = proof_.take(step, run_.steps->staging(), [&] {
+      return runner_.run(step, costs_all || interrupt_.signal() != 0, world_.leads() && clock_.is_due(start),
+                         histograms_.before_update(step, runner_.scaler().scale()));
+    });
     step_s_ = steady_s() - start;
     comm_wait_s_ = comm_wait_s() - waited;
     if (totals_.first_step_s == 0) {
@@ -284,6 +279,7 @@ class Trainer {
     record.loss = static_cast<float>(result.loss);
     record.lr = static_cast<float>(learning_rate(config_.train, step));
     record.grad_norm = static_cast<float>(result.grad_norm);
+    record.more = result.group_norms;
     record.loss_scale = static_cast<float>(result.loss_scale);
     record.unit = unit_of(config_.model);
     record.count = count_;
@@ -310,17 +306,16 @@ class Trainer {
   }
 
   EvalSets::Report evaluate_into(StepRecord& record) {
+    runner_.show_average();
     EvalSets::Report report = run_.steps->eval_sets().evaluate(session_, world_);
     record.eval_loss = static_cast<float>(report.all.loss);
     if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(report.all.accuracy);
-    std::string line = fmt::format("step {}: eval loss {}", record.step, format_loss(report.all.loss));
-    if (record.eval_accuracy) line += fmt::format(", accuracy {:.4f}", *record.eval_accuracy);
-    for (const EvalSets::Named& set : report.named) {
-      record.more.emplace_back("eval_loss/" + set.name, static_cast<float>(set.result.loss));
-      line += fmt::format(", {} {}", set.name, format_loss(set.result.loss));
-    }
-    journal_.event(EvalRecord{record.step, *record.eval_loss, record.eval_accuracy, record.more});
-    journal_.message(line);
+    EvalRecord evaluated{record.step, *record.eval_loss, record.eval_accuracy};
+    for (const auto& [name, value] : report.more())
+      evaluated.more.emplace_back(name, static_cast<float>(value));
+    record.more.insert(record.more.end(), evaluated.more.begin(), evaluated.more.end());
+    journal_.event(std::move(evaluated));
+    journal_.message(fmt::format("step {}: {}", record.step, report.text(record.eval_accuracy.has_value())));
     return report;
   }
 
@@ -360,6 +355,7 @@ class Trainer {
       journal_.message(fmt::format("warning: step {} is not saved, its weights are not finite", record.step));
       return false;
     }
+    proof_.require_same_replicas(record.step);
     store_->before_save(record.step);
     saving([&] {
       writer.save(meta, state.views, may_be_async ? run_.steps->staging() : std::span<std::byte>{});
@@ -369,9 +365,10 @@ class Trainer {
     return true;
   }
 
-  // What of a checkpoint cannot be saved ends the run; who watches it learns which of its parts it was.
+  // A checkpoint that cannot be written ends the run, and is an event of its own.
   template <typename Work>
   void saving(Work&& work) {
+    const PlacedState saves(PlaceState::Saving);
     try {
       work();
     } catch (const IoError& error) {
@@ -461,8 +458,7 @@ class Trainer {
   const RunDirectory& directory_;
   Journal& journal_;
   StoreBehind* store_ = nullptr;  // while there are steps
-
-  std::string changed_;  // keys of the config since the checkpoint; empty where none have
+  std::string changed_;           // keys of the config since the checkpoint; empty where none have
   StepRecord last_;
   int64_t count_ = 0;                    // tokens or samples trained on
   double step_s_ = 0, comm_wait_s_ = 0;  // of the last step
@@ -473,6 +469,8 @@ class Trainer {
   nlohmann::json lost_batch_;  // the first of those without a finite loss or gradients
   EvalWatch watch_;
   SaveClock clock_;
+  RunBudget budget_;
+  StateProof proof_;
 };
 
 }  // namespace

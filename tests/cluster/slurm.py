@@ -4,6 +4,7 @@ Skipped where Slurm is not installed (scripts/setup --cluster) or nodes cannot b
 scripts/test --cluster.
 """
 
+import json
 import os
 import pathlib
 import signal
@@ -186,7 +187,10 @@ class Slurm(network.NodesTest):
         follower = subprocess.Popen(self.network.switch.enter(tandem_run.program(), "logs", "long one", "--follow"),
                                     cwd=self.directory, env={**os.environ, **self.environment}, stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True)
-        time.sleep(1)
+        status = json.loads(self.at_switch("status", "long one", "--json").out)
+        self.assertEqual((job, "RUNNING", "node-[0-2]"), (status["job"], status["state"], status["tasks"][0]["nodes"]))
+        self.assertEqual(1000000, status["run_status"]["of"])  # the run's own file, which is written once a second
+        self.assertIn(f"job {job} (long one) on slurm: RUNNING\n", self.at_switch("status", job).out)
         self.assertIn("cancelled", self.at_switch("cancel", "long one").out)
         out, _ = follower.communicate(timeout=SECONDS)
         self.assertEqual(0, follower.returncode)
@@ -195,6 +199,17 @@ class Slurm(network.NodesTest):
         self.assertEqual("0", self.cluster.show(job)["Restarts"])
         # Slurm's SIGTERM comes first: the work is saved.
         self.assertEqual(1, len(read_events(self.directory / "run", "interrupt")))
+
+    def test_doctor_measures_the_links_of_a_job(self):
+        secret = self.directory / "secret"
+        secret.write_bytes(os.urandom(32).hex().encode())
+        secret.chmod(0o600)
+        words = self.cluster.command("env", f"TANDEM_SECRET_FILE={secret}", f"MASTER_ADDR={self.network.nodes[0].address}", "srun",
+                                     f"--nodes={NODES}", "--ntasks-per-node=1", "--chdir", self.directory, tandem_run.program(),
+                                     "doctor", "--cluster", "--json")
+        report = json.loads(words)
+        self.assertEqual([f"node-{number}" for number in range(NODES)], [node["name"] for node in report["nodes"]])
+        self.assertTrue(all(rate > 0 for row in report["bytes_per_s"] for rate in row if rate is not None))
 
     def test_an_array_of_seeds(self):
         content = config({**LLAMA, "layers": 1}, train={"steps": 3})

@@ -167,17 +167,40 @@ class Manifests(TandemTest):
         self.assertFalse((self.directory / "hit").exists())
 
     def test_pods_meet_by_name_and_secret(self):
-        self.refuse(BAD_USAGE, ["--secret NAME"], "submit", "--kubernetes", "--image", "a", "--nodes", 2, self.config,
-                    "--set", "parallel.strategy=ddp")
-        text = self.tandem("submit", "--kubernetes", "--image", "a", "--nodes", 2, "--secret", "meet", self.config,
-                           "--set", "parallel.strategy=ddp").out
-        _, service, job = read_yaml(text)
+        words = ("submit", "--kubernetes", "--dry-run", "--image", "a", "--nodes", 2, self.config, "--set", "parallel.strategy=ddp")
+        made = self.tandem(*words)
+        self.assertIn("a Secret run-secret is made", made.err)
+        self.assertIn({"secretKeyRef": {"name": "run-secret", "key": "secret"}},
+                      [variable.get("valueFrom") for variable in
+                       read_yaml(made.out)[2]["spec"]["template"]["spec"]["containers"][0]["env"]])
+        _, service, job = read_yaml(self.tandem(*words, "--secret", "meet").out)
         pod = job["spec"]["template"]["spec"]
         name = job["metadata"]["name"]
         args = pod["containers"][0]["args"]
         self.assertEqual(f"{name}-0.{service['metadata']['name']}:29400", args[args.index("--rdzv-endpoint") + 1])
         self.assertEqual(service["metadata"]["name"], pod["subdomain"])
         self.assertLessEqual(service["spec"]["selector"].items(), job["spec"]["template"]["metadata"]["labels"].items())
+
+    def test_a_jobset_has_its_own_service_and_begins_anew_with_all(self):
+        _, jobset = read_yaml(self.tandem("submit", "--kubernetes", "--dry-run", "--image", "a", "--nodes", 2, "--secret", "meet",
+                                          "--jobset", "--retries", 7, self.config, "--set", "parallel.strategy=ddp").out)
+        self.assertEqual(("jobset.x-k8s.io/v1alpha2", "JobSet"), (jobset["apiVersion"], jobset["kind"]))
+        name, spec = jobset["metadata"]["name"], jobset["spec"]
+        (replicated,) = spec["replicatedJobs"]
+        job = replicated["template"]["spec"]
+        args = job["template"]["spec"]["containers"][0]["args"]
+        # As JobSet names its pods: <set>-<replicated job>-<job>-<pod>.<subdomain>
+        self.assertEqual(f"{name}-{replicated['name']}-0-0.{spec['network']['subdomain']}:29400",
+                         args[args.index("--rdzv-endpoint") + 1])
+        self.assertEqual((7, 0), (spec["failurePolicy"]["maxRestarts"], job["backoffLimit"]))
+        self.assertNotIn("subdomain", job["template"]["spec"])
+
+    def test_without_a_cluster_nothing_is_submitted(self):
+        env = {"HOME": str(self.directory), "KUBECONFIG": "", "KUBERNETES_SERVICE_HOST": ""}
+        words = ("submit", "--kubernetes", "--image", "a", self.config)
+        self.refuse(BAD_USAGE, ["no cluster is known", "--dry-run"], *words, env=env)
+        env["KUBECONFIG"] = str(self.directory / "missing")
+        self.refuse(BAD_USAGE, ["missing", "no such kubeconfig"], *words, env=env)
 
     def test_flags_of_another_kind_and_several_machines_are_refused(self):
         self.refuse(BAD_USAGE, ["--image"], "submit", "--slurm", "--dry-run", "--image", "a", self.config)

@@ -47,7 +47,8 @@ class AnyToAny(RanksTest):
         for key in ("samples", "epoch", "scalars"):
             self.assertEqual(before[key], after[key], key)
         files = sorted(file["name"] for file in after["files"])
-        self.assertEqual([f"rank-{rank:05}.ckpt" for rank in range(len(files))], files)
+        for rank, name in enumerate(files):  # on some file systems with the save's token before it
+            self.assertTrue(name.endswith(f"rank-{rank:05}.ckpt"), name)
         self.assertEqual(num_processes({"parallel": LAYOUTS[target]}), len(files))
 
         # The next losses are those of the next samples: other samples would be worth far more than rounding.
@@ -82,6 +83,15 @@ class AnyToAny(RanksTest):
 
     def test_muons_state_goes_on(self):
         self.check(GPT2, "bf16", ("one", "2-2-2"), ("fsdp-4", "2-2-2"), optimizer="muon")
+
+    def test_the_states_of_a_rule_with_norms_go_on(self):
+        self.check(GPT2, "bf16", ("fsdp-4",), ("fsdp-4", "2-2-2"), optimizer="lamb")
+
+    def test_an_average_of_all_steps_goes_on(self):
+        self.check(GPT2, "bf16", ("fsdp-4",), ("fsdp-4", "2-2-2"), optimizer="schedule_free_adamw")
+
+    def test_squares_by_rows_and_columns_go_on(self):
+        self.check(GPT2, "bf16", ("fsdp-4",), ("fsdp-4", "pipeline-2-fsdp-2"), optimizer="adafactor")
 
     def test_states_in_8_bits_go_on_on_every_mesh_that_cuts_no_matrix(self):
         layouts = ("one", "fsdp-4", "pipeline-2-fsdp-2")

@@ -179,6 +179,20 @@ class DataAxis(CurveTest):
                 self.assert_close_runs(alone, self.train(training(GPT2, "fp32", 2, parallel, **options), f"mix-{number}"),
                                        LOSS_BOUND)
 
+    def test_norms_of_whole_parameters_and_averages(self):
+        if self.num_nodes > 1:
+            self.skipTest("an update knows no nodes")
+        for optimizer in ("lamb", "lars", "schedule_free_adamw", "adafactor"):
+            options = {"optimizer": optimizer, "batch": 12}
+            if optimizer == "schedule_free_adamw":
+                options["lr"] = 5e-4  # without momentum, AdamW's too, 30 larger steps follow rounding errors
+            with self.subTest(optimizer=optimizer):
+                alone = self.train(training(GPT2, "fp32", 2, **options), f"{optimizer}-alone")
+                three = self.train(training(GPT2, "fp32", 2, mesh("zero1", data=3), **options), f"{optimizer}-zero1")
+                self.assert_close_runs(alone, three, LOSS_BOUND)
+                sharded = self.train(training(GPT2, "fp32", 2, mesh("fsdp", data=3), **options), f"{optimizer}-fsdp")
+                self.assert_equal_runs(three, sharded)
+
 
 class PipelineAxis(CurveTest):
     """Each schedule gives the bits of one rank that accumulates the same micro-batches."""

@@ -83,9 +83,16 @@ class FamilyRun {
       const double nll = *reinterpret_cast<const double*>(session.read(pass, "stats").data());
       result.losses.push_back(nll / static_cast<double>(counted));
       if (step == 0) result.gradients = compare_gradients(session);
-      const float hyper[] = {
-          golden_.record["lr"],       golden_.record["decay"],    static_cast<float>(step + 1), 1.0f, 1e9f,
-          golden_.record["betas"][0], golden_.record["betas"][1], golden_.record["eps"]};
+      const float hyper[] = {golden_.record["lr"],
+                             golden_.record["decay"],
+                             static_cast<float>(step + 1),
+                             1.0f,
+                             1e9f,
+                             0,
+                             0,
+                             golden_.record["betas"][0],
+                             golden_.record["betas"][1],
+                             golden_.record["eps"]};
       session.write(update, "hyper", std::as_bytes(std::span(hyper)));
       session.run_update();
     }

@@ -59,7 +59,8 @@ class GoldenRun {
     session_.write(pass, "scale", std::as_bytes(std::span(&scale, 1)));
     session_.run_pass();
     const double nll = *reinterpret_cast<const double*>(session_.read(pass, "stats").data());
-    std::vector<float> hyper = {lr_, 0.1f, static_cast<float>(step + 1), 1.0f, 1.0f, 0.9f, 0.95f, 1e-8f};
+    std::vector<float> hyper = {lr_,   0.1f, static_cast<float>(step + 1), 1.0f, 1.0f, 0, 0, 0.9f,
+                                0.95f, 1e-8f};
     if (optimizer_ == OptimizerKind::Muon) hyper.push_back(0.95f);
     session_.write(session_.step().update, "hyper", std::as_bytes(std::span(hyper)));
     session_.run_update();
@@ -80,6 +81,8 @@ class GoldenRun {
       config.blocks = json["blocks"].get<std::vector<int64_t>>();
       config.norm = json["norm"] == "group" ? ImageNorm::Group : ImageNorm::Batch;
       config.groups = json["groups"];
+      config.bottleneck = json.value("bottleneck", false);
+      config.stem = json.value("stem", "small") == "imagenet" ? ImageStem::Imagenet : ImageStem::Small;
       return config;
     }
     config.layers = json["layers"];
@@ -187,6 +190,10 @@ TEST(Golden, Gpt2Fp32FollowsPyTorch) { compare("gpt2_fp32", 1e-5); }
 TEST(Golden, LlamaFp32FollowsPyTorch) { compare("llama_fp32", 1e-5); }
 TEST(Golden, ResnetFp32FollowsPyTorch) { compare("resnet_fp32", 1e-5); }
 TEST(Golden, ResnetWithGroupNormFp32FollowsPyTorch) { compare("resnet_group_fp32", 1e-5); }
+TEST(Golden, ResnetWithImagenetStemFp32FollowsPyTorch) { compare("resnet_imagenet_fp32", 1e-5); }
+TEST(Golden, ResnetWithImagenetStemBf16FollowsPyTorch) { compare("resnet_imagenet_bf16", 2e-2); }
+TEST(Golden, ResnetWithBottlenecksFp32FollowsPyTorch) { compare("resnet_bottleneck_fp32", 1e-5); }
+TEST(Golden, ResnetWithBottlenecksBf16FollowsPyTorch) { compare("resnet_bottleneck_bf16", 2e-2); }
 TEST(Golden, Gpt2Bf16FollowsPyTorch) { compare("gpt2_bf16", 2e-2); }
 TEST(Golden, LlamaBf16FollowsPyTorch) { compare("llama_bf16", 2e-2); }
 TEST(Golden, ResnetBf16FollowsPyTorch) { compare("resnet_bf16", 2e-2); }

@@ -31,9 +31,9 @@ TEST(Lion, FollowsThePublishedRule) {
     double norm[2] = {1, 1};
     float step = 0;
     for (const nlohmann::json& row : golden["gradients"]) {
-      float hyper[] = {golden["lr"], golden["decay"], ++step, 1, 0, golden["beta1"], golden["beta2"]};
+      float hyper[] = {golden["lr"], golden["decay"], ++step, 1, 0, 0, 0, golden["beta1"], golden["beta2"]};
       tensors[1] = tensors[4] = row.get<std::vector<float>>();
-      std::vector<TensorArg> in = {{hyper, {DType::F32, {7}}}, {norm, {DType::F64, {2}}}};
+      std::vector<TensorArg> in = {{hyper, {DType::F32, {9}}}, {norm, {DType::F64, {2}}}};
       for (std::vector<float>& tensor : tensors) in.push_back({tensor.data(), {DType::F32, {elems}}});
       const std::span<const TensorArg> out = std::span(in).subspan(2);
       const Attrs attrs{{"masters", int64_t{0}}, {"decay", "1,0"}};

@@ -193,7 +193,10 @@ class InterruptedRuns(StoppedRuns):
     def test_a_run_that_was_killed_while_it_removed_old_checkpoints_leaves_none_behind(self):
         content = config(GPT2, train={"steps": 6}, checkpoint={"every": 3})
         run = self.train(content, "run")
-        tandem_run.checkpoint(run, 3).rename(run / "checkpoints" / ".tmp-old-step-00000003-1")  # as such a kill does
+        try:
+            tandem_run.checkpoint(run, 3).rename(run / "checkpoints" / ".tmp-old-step-00000003-1")  # as such a kill does
+        except OSError as error:
+            self.skipTest(f"directories cannot be renamed there: {error}")
         self.tandem(*self.train_command(content, "run"))
         self.assertEqual([], [path.name for path in (run / "checkpoints").glob(".tmp*")])
 

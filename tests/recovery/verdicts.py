@@ -1,10 +1,14 @@
-"""One rank gets SIGTERM or SIGSTOP from somebody, at any moment: the launcher names that rank and no other.
+"""One rank gets SIGTERM or SIGSTOP from somebody, at any moment: the launcher names that rank and no other. And one is
+stopped, or computes for ever in a kernel, while the others would wait for minutes: the launcher names it, the command and
+the block within seconds.
 
 A few hits of each kind; with `--all` every rank of 2, 3 and 4 at every moment, several times over, and a table of how often
-the right one was named.
+the right one was named; with `--tries N` that many stops and endless loops with default settings, and how long the
+verdicts took.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import random
@@ -27,6 +31,7 @@ STARTING, COMPILING, STEPPING, SAVING, ENDING = MOMENTS = "starting", "compiling
 HEADING = re.compile(r"^--- .*, rank \d+, pid (\d+)$", re.M)
 
 _all = False
+_tries = 0
 
 
 class Hit:
@@ -152,9 +157,127 @@ class Verdicts(ranks.RanksTest, kill.StoppedRuns):
         self.check(STOP, *((2, self.everywhere()) if _all else (1, some)))
 
 
+MESHES = {"ddp": mesh("ddp", data=2), "fsdp": mesh("fsdp", data=3), "tensor": mesh(tensor=2),
+          "pipeline": mesh(pipeline=2), "all": mesh("fsdp", data=2, pipeline=2)}
+COMMAND = re.compile(r"in (\w+)(?: of block (\d+))? \((?:pass \d+ of \d+|update|evaluation|gather), command (\d+) of (\d+)\)")
+PLACE = rf"({COMMAND.pattern}|while it [a-z ]+(, in step \d+)?|between commands, in step \d+|in [a-z_]+ .*?|at its end)"
+FAULT = re.compile(r"^fault: loops in (\w+) of block (-?\d+) \(command (\d+) of (\d+)\)$", re.M)
+
+
+class Hindrance:
+    """A launch of which one rank is stopped, or computes for ever, with default settings."""
+
+    def __init__(self, test, number, rng):
+        self.test, self.name = test, rng.choice(list(MESHES))
+        self.loops = number % 2 == 1
+        parallel = MESHES[self.name]
+        content = config(GPT2, parallel=parallel, train={"steps": 100000, "batch": 12, "micro_batch": 1, "eval_every": 50},
+                         checkpoint={"every": 20})
+        self.num_ranks = ranks.num_processes(content)
+        self.rank, self.run = rng.randrange(self.num_ranks), test.directory / f"hindered-{number}"
+        self.rows, self.early = rng.randint(0, 30), rng.random() < 0.2
+        fault = f"loop:{self.rank}:{rng.randint(1, 30)}:{rng.randrange(10000)}" if self.loops else ""
+        self.delay = rng.uniform(0, 0.5)
+        self.launchers = test.start_ranks(self.num_ranks, *test.train_command(content, self.run.name),
+                                          env={"TANDEM_TEST_FAULT": fault, **test.environment})
+
+    def __str__(self):
+        return f"{'a loop in' if self.loops else 'SIGSTOP to'} rank {self.rank} of {self.num_ranks} ({self.name})"
+
+    def fault(self):
+        return FAULT.search(self.launchers.log(self.rank))
+
+    def is_time(self):
+        if self.loops:
+            return self.fault() is not None
+        known = len(re.findall(HEADING, "".join(map(self.launchers.log, range(self.num_ranks))))) == self.num_ranks
+        return known and (self.early or kill.num_lines(self.run / "metrics.jsonl") >= self.rows)
+
+    def strike(self):
+        self.test.wait_for(self.is_time, f"{self}: its moment")
+        if not self.loops:
+            time.sleep(self.delay)
+            os.kill(self.launchers.pid(self.rank), STOP)
+
+    def errors(self):
+        return "".join(map(self.launchers.errors, self.launchers.processes))
+
+    def line(self):
+        found = re.search(r"^tandem launch: (rank \d+ on \S+ is (?:stopped|stuck) .*)$", self.errors(), re.M)
+        return found and found[1]
+
+    def wait(self):
+        """How long the rank had hindered the others when it was named, in seconds."""
+        self.test.wait_for(self.line, f"{self}: a verdict")
+        return float(re.search(r" for ([\d.]+) s", self.line())[1])
+
+    def wrong(self):
+        """What is wrong with the verdict; empty where it is right."""
+        codes = set(self.launchers.wait())
+        line, kind = self.line(), "stuck" if self.loops else "stopped"
+        if codes != {FAILED} or self.errors().count(f" is {kind} ") != 1:
+            return f"{self}: exit codes {codes}:\n{self.errors()}"
+        if not re.fullmatch(rf"rank {self.rank} on \S+ is {kind} {PLACE} for [\d.]+ s(; ranks? [\d, -]+ waits? for it)?", line):
+            return f"{self}: {line}"
+        if self.loops:
+            name, block, index, of = self.fault().groups()
+            place = f"in {name}{'' if block == '-1' else f' of block {block}'} ("
+            if place not in line or f"command {index} of {of})" not in line:
+                return f"{self}: {self.fault()[0]}, but: {line}"
+        return self.wrong_files(line, kind) if self.run.is_dir() else ""
+
+    def wrong_files(self, line, kind):
+        events = [json.loads(text) for text in (self.run / "events.jsonl").read_text().splitlines()]
+        told = [event for event in events if event["type"] == "verdict"]
+        if [event["message"] for event in told] != [line]:
+            return f"{self}: events {told}, but: {line}"
+        hang = json.loads((self.run / told[0]["file"]).read_text())
+        places = {place["rank"]: place for place in hang["ranks"]}
+        if hang["verdict"] != line or sorted(places) != list(range(self.num_ranks)) or not places[self.rank]["threads"]:
+            return f"{self}: {told[0]['file']}: {hang}"
+        at = COMMAND.search(line)
+        if at and (hang["command"], hang["block"], hang["index"], hang["commands"]) != (
+                at[1], at[2] and int(at[2]), int(at[3]), int(at[4])):
+            return f"{self}: {hang}, but: {line}"
+        return ""
+
+
+class Hindered(ranks.RanksTest, kill.StoppedRuns):
+    def setUp(self):
+        super().setUp()
+        (self.directory / "tmp").mkdir()
+        self.environment = {"TMPDIR": str(self.directory / "tmp")}
+
+    def test_who_hinders_the_others_is_named_with_its_command(self):
+        rng, seconds, wrong = random.Random(7), [], []
+        going_on = self.start_one_that_goes_on()
+        for first in range(0, _tries or 4, 4):
+            some = [Hindrance(self, number, rng) for number in range(first, first + 4)]
+            for each in some:
+                each.strike()
+            seconds += [each.wait() for each in some]
+            wrong += list(filter(None, (each.wrong() for each in some)))
+        if _tries:
+            print(f"{len(seconds) - len(wrong)} of {len(seconds)} named right, after {max(seconds):.1f} s at most, "
+                  f"{sum(seconds) / len(seconds):.1f} in the mean", flush=True)
+        self.assertEqual([], wrong, "\n".join(wrong[:5]))
+        self.assertEqual({DONE}, set(going_on.wait()), going_on.errors(0))
+        self.assertIn("; restarting all ranks (1 of 1)", going_on.errors(0))
+        self.assert_equal_runs(self.directory / "whole", self.directory / "went-on")
+
+    def start_one_that_goes_on(self):
+        """After a verdict, to the same bits, while the others are hindered."""
+        content = config(GPT2, parallel=mesh("ddp", data=2), train={"steps": 30, "batch": 4, "micro_batch": 1},
+                         checkpoint={"every": 5})
+        self.train(content, "whole")
+        return self.start_ranks(2, "--max-restarts", 1, *self.train_command(content, "went-on"),
+                                env={"TANDEM_TEST_FAULT": "loop:1:12:40", **self.environment})
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--tries", type=int, default=0)
     known, sys.argv[1:] = parser.parse_known_args()
-    _all = known.all
+    _all, _tries = known.all, known.tries
     ranks.main()

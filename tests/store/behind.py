@@ -54,6 +54,16 @@ class Training(StoreTest):
         result = self.run_tandem(*self.command(self.content(), "third", "--resume-from-checkpoint", "none"), expect=BAD_DATA)
         self.assertIn("holds checkpoints of another run", result.err)
 
+    def test_a_kill_behind_the_last_upload_leaves_nothing_for_long(self):
+        store = self.directory / "store"
+        content = self.content(checkpoint={"store": str(store)})
+        self.train_there(content, "run")
+        (store / "claim-00000000").write_text("{}")  # as such a kill does
+        (store / ".tmp-step-00000099-1").mkdir()
+        self.train_there(content, "run")
+        self.assertEqual(1, len(list(store.glob("claim-*"))))
+        self.assertFalse((store / ".tmp-step-00000099-1").exists())
+
     def test_a_store_that_cannot_be_reached_is_told_before_anything_is_done(self):
         result = self.run_tandem(*self.command(self.content(), "run"), expect=FAILED, AWS_SECRET_ACCESS_KEY="wrong")
         self.assertIn(f"{self.store}: cannot list: status 403", result.err)

@@ -7,9 +7,10 @@ import signal
 
 import s3_proxy
 import store_run
+import small_images  # beside tandem_run, whose folder store_run knows
 import tandem_run
 from store_run import StoreTest
-from tandem_run import BAD_DATA, BAD_USAGE, GPT2, config
+from tandem_run import BAD_DATA, BAD_USAGE, GPT2, RESNET, config
 
 BLOCK = 256 << 10
 
@@ -31,6 +32,17 @@ class Data(StoreTest):
         storage = {"storage": {"cache": str(self.cache / "blocks"), "cache_size": 64 << 20, **sections.pop("storage", {})}}
         return config({**GPT2, "context": 64}, data={"train": str(data), "eval": str(data), "documents": "separate", "eval_samples": 6},
                       train={"steps": 6, "batch": 8, "micro_batch": 2, "eval_every": 3, "schedule": "constant", **sections.pop("train", {})}, **storage, **sections)
+
+    def test_trains_on_images_as_on_the_disk(self):
+        photos = small_images.write_classes(self.directory / "photos", random.Random(1))
+        for out in (self.directory / "images", self.store):
+            self.run_tandem("prepare", "--images", photos, "--eval-fraction", 0.2, "--out", out, XDG_CACHE_HOME=str(self.cache))
+        self.assertEqual([], list((self.cache / "tandem").glob("prepare-*")))
+        whole, far = (self.train_there({**self.config_of(place), "model": {**RESNET, "classes": 3}, "data": {
+            "train": str(place), "eval": str(place), "flip": True, "crop": 0.5, "eval_samples": 6}}, name)
+            for place, name in ((self.directory / "images", "near"), (self.store, "far")))
+        self.assert_equal_runs(whole, far)
+        self.run_tandem("prepare", "--images", photos, "--out", self.store, expect=BAD_USAGE)
 
     def test_trains_on_it_as_on_the_disk_and_reads_it_once(self):
         self.prepare(self.directory / "set")

@@ -33,6 +33,10 @@ CASES = {
     "gpt2-muon": config(GPT2, precision="bf16", train={"optimizer": "muon"}),
     "gpt2-int8": config(GPT2, precision="bf16", train={"optimizer_state": "int8"}),
     "llama-bf16-state": config(LLAMA, train={"optimizer_state": "bf16"}),
+    "gpt2-lamb": config(GPT2, precision="bf16", train={"optimizer": "lamb", "optimizer_state": "int8"}),
+    "resnet-lars": config(RESNET, train={"optimizer": "lars", "clip_value": 0.01}),
+    "gpt2-schedule-free": config(GPT2, precision="bf16", train={"optimizer": "schedule_free_adamw", "eval_every": 2}),
+    "gpt2-adafactor": config(GPT2, precision="bf16", train={"optimizer": "adafactor"}),
     "resnet-muon": config(RESNET, train={"optimizer": "muon"}),
 }
 

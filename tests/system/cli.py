@@ -9,7 +9,7 @@ import tandem_run
 from tandem_run import BAD_USAGE, DONE, FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize", "import",
-            "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "status", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
+            "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "status", "pipeline", "sweep", "chaos", "submit", "logs", "cancel", "doctor")
 PASSES = ("model", "precision", "differentiate", "recompute", "fuse", "schedule")
 CATEGORIES = {"weights", "master", "gradients", "optimizer", "activations", "cache", "communication", "workspace", "host"}
 
@@ -55,7 +55,7 @@ class Commands(TandemTest):
                 self.assertRegex(rows["train.batch"], r"^train\.batch\s+6\s+\S*config\.yaml:\d+")
                 self.assertRegex(rows["train.seed"], r"^train\.seed\s+1\s+default")
                 shown |= rows.keys()
-        for optimizer in ("sgd", "lion", "muon"):
+        for optimizer in ("sgd", "lion", "muon", "lars", "adafactor"):
             out = self.tandem("explain", self.write_config(config(GPT2)), "--set", f"train.optimizer={optimizer}").out
             shown |= {line.split()[0] for line in out.splitlines()}
         for schedule in (["wsd"], ["step"], ["points", "--set", "train.points=[[0, 1]]", "--set", "train.warmup=0"]):

@@ -8,11 +8,11 @@ import tandem_run
 from tandem_run import GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, config
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "status", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
+            "import", "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "status", "pipeline", "sweep", "chaos", "submit", "logs", "cancel", "doctor")
 
 
 class Documentation(TandemTest):
-    PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")])
+    PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")])
     MADE_BY_USERS = ("build/", "runs/", "models/", "data/", "checkpoints/", "/", "http", "step.json", "~")
 
     def code_pieces(self, page):
@@ -83,7 +83,7 @@ class Documentation(TandemTest):
                         with self.subTest(page=page.name, program=program, flag=flag[1]):
                             self.assertIn(flag[1], flags[program])
             for line in page.read_text().splitlines():
-                if re.search(r"\b(cmake|ctest|apt|git|ninja|scripts/\w+) --?\w", line) or " -- " in line:
+                if re.search(r"\b(cmake|ctest|apt|git|ninja|scripts/\w+|tests/[\w/]+\.py) --?\w", line) or " -- " in line:
                     continue  # another program's flags
                 for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line):
                     with self.subTest(page=page.name, flag=flag):
@@ -91,7 +91,7 @@ class Documentation(TandemTest):
         self.assertGreater(found, 40)
 
     def test_keys_exist(self):
-        choices = [{"optimizer": optimizer} for optimizer in ("adamw", "sgd", "lion", "muon")]
+        choices = [{"optimizer": optimizer} for optimizer in ("adamw", "sgd", "lion", "muon", "lars", "adafactor")]
         choices += [{"schedule": "wsd"}, {"schedule": "step"}, {"schedule": "points", "points": [[0, 1]], "warmup": 0}]
         keys = {line.split()[0] for model in (GPT2, LLAMA, RESNET, MLP) for train in choices
                 for line in self.tandem("explain", self.write_config(config(model, train=train))).out.splitlines()}

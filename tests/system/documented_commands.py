@@ -8,12 +8,14 @@ import gzip
 import json
 import os
 import pathlib
+import random
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 
+import small_images
 import small_tokenizer
 import tandem_run
 from tandem_run import REPOSITORY, TandemTest
@@ -23,8 +25,8 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
 import tiny_models
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info", "convert", "compare", "status", "copy", "dash", "gc", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel")
-PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
+            "import", "export", "info", "convert", "compare", "status", "copy", "dash", "gc", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel", "doctor")
+PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
 NOT_RUN = {
@@ -33,8 +35,8 @@ NOT_RUN = {
     r"^tandem chaos": "trains once for each trial; tests/recovery/chaos.py does",
     r"^tandem dash": "serves until Ctrl-C; tests/watch/dash.py and page.py ask it",
     r"^python3 bench/": "measures for minutes, some of it beside PyTorch",
-    r"^tandem submit --slurm (?!--dry-run)": "needs Slurm; tests/cluster/slurm.py has one",
-    r"^tandem (logs|cancel) ": "needs a job on a cluster; tests/cluster/slurm.py has some",
+    r"^tandem submit (--slurm|--kubernetes) (?!--dry-run)": "needs a cluster; tests/cluster has some",
+    r"^tandem (logs|cancel|status) (JOB|4711)": "needs a job on a cluster; tests/cluster has some",
     r" RUN OUT.gguf --format gguf": "needs a run that keeps a tokenizer; the page has one, too",
     r" --nnodes ": "needs several nodes; tests/dist/nodes.py starts them",
     r" --ema$": "needs a run with train.ema; tests/dist/knobs.py has one",
@@ -120,7 +122,8 @@ def short(words, has_cuda):
     if command in ("train", "profile", "bench"):
         # A command that names the steps goes on from one that does not.
         steps = 4 if any(word.startswith("train.steps=") for word in words) else 3
-        words = [*words, *SHORT, "--set", f"train.steps={steps}"]
+        images = any(word.startswith("configs/resnet") for word in words)  # which have no context
+        words = [*words, *(SHORT[2:] if images else SHORT), "--set", f"train.steps={steps}"]
     return [*words, "--steps", "1"] if command in ("profile", "bench") else words
 
 
@@ -169,6 +172,7 @@ class DocumentedCommands(TandemTest):
         for number in range(3):
             lines = "".join(json.dumps({"text": f"Page {line} of site {number}.\n"}) + "\n" for line in range(100))
             (place / f"web/{number}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        small_images.write_classes(place / "photos", random.Random(1))
         (place / "script.py").write_text("import os\nprint('rank', os.environ['RANK'])\n")
         return place
 
@@ -222,7 +226,7 @@ class DocumentedCommands(TandemTest):
     def test_of_every_page(self):
         ran = 0
         for page in PAGES:
-            ran += self.run_all(page.stem, commands_of(page))
+            ran += self.run_all("-".join(page.relative_to(REPOSITORY).parts), commands_of(page))
         self.assertGreater(ran, 45)
         never = set(NOT_RUN) - self.not_run
         self.assertEqual(set(), never, "no page has such a command any more")

@@ -46,7 +46,7 @@ class Mistakes(TandemTest):
         self.mend_set(BAD_USAGE, ["no such key; did you mean train.batch?"], "batch_size=12", "train.batch=12")
         self.mend_set(BAD_USAGE, ["no such key; did you mean train.lr?"], "train,lr=3e-4", "train.lr=3e-4")
         self.mend_set(BAD_USAGE, ["no such key; did you mean train.steps?"], "train.stpes=3", "train.steps=3")
-        error = self.mend(BAD_USAGE, ["no such key"], ("explain", self.config, "--set", "colour=blue"))
+        error = self.mend(BAD_USAGE, ["no such key"], ("explain", self.config, "--set", "flavour=vanilla"))
         self.assertNotIn("did you mean", error)
 
     def test_flags_that_are_keys(self):

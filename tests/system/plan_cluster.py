@@ -67,6 +67,48 @@ class PlanCluster(TandemTest):
         events = events["traceEvents"] if isinstance(events, dict) else events
         self.assertTrue(any(event["name"] == "comm.recv" for event in events))
 
+    def search(self, *flags):
+        left_open = config(LLAMA, precision="bf16", train={"batch": 8})
+        del left_open["train"]["micro_batch"]
+        self.path = self.write_config(left_open, "open.yaml")
+        return json.loads(self.tandem("plan", self.path, "--json", "--search", *flags).out)
+
+    def test_a_search_gives_configs_that_run_as_planned(self):
+        found = self.search("--cluster", "h100-sxm:4", "--tokens", "1B", "--out", "best.yaml")
+        choices = found["choices"]
+        self.assertEqual(sorted(choice["step_s"] for choice in choices), [choice["step_s"] for choice in choices])
+        self.assertEqual(found["step_s"], choices[0]["step_s"])
+        for choice in choices:
+            self.assertTrue(choice["fits"])
+            self.assertEqual(4, choice["gpus"])
+            self.assertAlmostEqual(choice["step_s"], sum(choice["time"].values()), delta=1e-9 * choice["step_s"])
+            self.assertTrue(choice["why"])
+        # What was written is that plan, and what the keys say is, too.
+        written = json.loads(self.tandem("plan", "best.yaml", "--cluster", "h100-sxm:4", "--json").out)
+        self.assertEqual((found["step_s"], found["memory_bytes"]), (written["step_s"], written["memory_bytes"]))
+        sets = [word for key, value in choices[1]["config"].items() for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")]
+        second = self.plan_on("--cluster", "h100-sxm:4", *sets)
+        self.assertAlmostEqual(1, second["step_s"] / choices[1]["step_s"], delta=0.01)
+        for one in found["front"]:
+            for other in found["front"]:
+                self.assertFalse(all(other[key] < one[key] for key in ("hours", "usd", "gpus")))
+
+    def test_a_search_keeps_to_what_is_given(self):
+        found = self.search("--max-gpus", "2", "--cluster", "h100-sxm", "--cluster", "a100-sxm", "--set", "parallel.tensor=2", "--tokens", "1B",
+                            "--deadline", "100000h")
+        self.assertEqual({2}, {choice["gpus"] for choice in found["choices"]})
+        self.assertEqual({"h100-sxm", "a100-sxm"}, {choice["gpu"] for choice in found["choices"]})
+        self.assertTrue(all("parallel.tensor" not in choice["config"] for choice in found["choices"]))
+        usd = [min(price for price in (choice["usd_on_demand"], choice["usd_spot"]) if price) for choice in found["choices"]]
+        self.assertEqual(sorted(usd), usd)
+        flags = ("plan", self.path, "--search")
+        self.refuse(tandem_run.BAD_USAGE, ["on how many GPUs"], *flags)
+        self.refuse(tandem_run.BAD_USAGE, ["on how many GPUs"], *flags, "--cluster", "h100-sxm")
+        self.refuse(tandem_run.BAD_USAGE, ["--budget", "the cheapest way takes"], *flags, "--cluster", "h100-sxm:2", "--tokens", "20T", "--budget", "1USD")
+        self.refuse(tandem_run.BAD_USAGE, ["--deadline", "the fastest way takes"], *flags, "--cluster", "h100-sxm:2", "--tokens", "20T", "--deadline", "1h")
+        self.refuse(tandem_run.BAD_USAGE, ["no mesh of 3"], *flags, "--cluster", "h100-sxm:3", "--set", "parallel.pipeline=1")
+        self.refuse(tandem_run.BAD_USAGE, ["--out", "goes with --search"], "plan", self.path, "--cluster", "h100-sxm:1", "--out", "x.yaml")
+
     def test_what_cannot_be_is_refused(self):
         usage, plan = tandem_run.BAD_USAGE, ("plan", self.path, "--cluster")
         self.refuse(usage, ["h100-sxn:8", "nearest is h100-sxm"], *plan, "h100-sxn:8")

@@ -63,6 +63,7 @@ class Events(TandemTest):
                 written |= set(re.findall(r'(?:journal_?|events_)(?:\.|->)(?:event|write)\(\s*"(\w+)"', source.read_text()))
         written |= set(re.findall(r'\bwrite\("(\w+)"', (REPOSITORY / "tandem/metrics/event_log.cpp").read_text()))
         written |= set(re.findall(r'\bevent\("(\w+)"', (REPOSITORY / "tandem/train/journal.cpp").read_text()))
+        written |= set(re.findall(r'"type", "(\w+)"', (REPOSITORY / "tandem/launch/places/hang_file.cpp").read_text()))
         page = (REPOSITORY / "docs/interface.md").read_text()
         table = page[page.index("### Events"):]
         documented = set(re.findall(r"^\| `(\w+)` \|", table[:table.find("\n## ")], re.M))

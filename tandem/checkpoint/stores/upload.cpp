@@ -268,10 +268,13 @@ void CheckpointUploader::drop_old(const UploadJob& job, UploadReport& report) {
   // is none, as long as nobody has taken the store over.
   attempt([&] {
     check_claim(store_, run_, job.manifest->sequence);
-    for (const std::string& trouble : store_->remove_leftovers(is_checkpoint_name))
-      throw IoError("{}", trouble);
-    for (const std::string& name : old_claims(store_)) store_->remove(name);
+    tidy_store(store_);
   });
+}
+
+void tidy_store(const StoreRef& store) {
+  for (const std::string& trouble : store->remove_leftovers(is_checkpoint_name)) throw IoError("{}", trouble);
+  for (const std::string& name : old_claims(store)) store->remove(name);
 }
 
 }  // namespace tandem

@@ -110,9 +110,34 @@ int64_t FileKeyStore::add(const std::string& key, int64_t amount) {
   if (lock.fd < 0) fail("open its lock");
   const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
   while (flock(lock.fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK || std::chrono::steady_clock::now() > deadline) fail("lock it");
+    if (errno != EWOULDBLOCK) return add_without_locks(key, amount);
+    if (std::chrono::steady_clock::now() > deadline) fail("lock it");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return add_to_value(key, amount);
+}
+
+// A directory that only one can make is the lock. A killed holder, who needed it for a few milliseconds, has
+// left it when it stays for kLockTimeout.
+int64_t FileKeyStore::add_without_locks(const std::string& key, int64_t amount) {
+  const std::filesystem::path lock = directory_ / "lock.held";
+  auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
+  while (::mkdir(lock.c_str(), 0700) != 0) {
+    if (errno != EEXIST) fail("lock it");
+    if (std::chrono::steady_clock::now() > deadline) {
+      ::rmdir(lock.c_str());
+      deadline += kLockTimeout;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const struct Held {
+    const std::filesystem::path& path;
+    ~Held() { ::rmdir(path.c_str()); }
+  } held{lock};
+  return add_to_value(key, amount);
+}
+
+int64_t FileKeyStore::add_to_value(const std::string& key, int64_t amount) {
   const std::string text = try_get(key).value_or("0");
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

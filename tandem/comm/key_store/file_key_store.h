@@ -21,6 +21,8 @@ class FileKeyStore final : public KeyStore {
 
  private:
   std::filesystem::path path_of(const std::string& key) const;
+  int64_t add_without_locks(const std::string& key, int64_t amount);
+  int64_t add_to_value(const std::string& key, int64_t amount);  // for one at a time
   std::filesystem::path write_aside(const std::string& value);
   [[noreturn]] void fail(const std::string& action) const;  // with what errno says
 

@@ -150,7 +150,7 @@ void TcpCommunicator::lose(const Call& call, int peer) {
 
 // The parts of others come into a window each and are summed as far as all have come.
 void TcpCommunicator::do_reduce_scatter(const Call& call, const std::byte* src, const Parts& parts,
-                                        DType src_dtype, std::byte* dst, DType dst_dtype, bool accumulate) {
+                                        DType src_dtype, std::byte* dst, DType dst_dtype, SumInto into) {
   const int64_t src_elem = dtype_bytes(src_dtype), dst_elem = dtype_bytes(dst_dtype);
   const int64_t own_bytes = parts.length(rank());
   const std::byte* own = src + parts.offset(rank());
@@ -176,8 +176,7 @@ void TcpCommunicator::do_reduce_scatter(const Call& call, const std::byte* src, 
       const int64_t at = summed % window, bytes = std::min(come - summed, window - at);
       for (int i = 0; i < size(); ++i)
         pieces[static_cast<size_t>(i)] = i == rank() ? own + summed : stage(i) + at;
-      sum_parts(pieces, src_dtype, dst + summed / src_elem * dst_elem, dst_dtype, bytes / src_elem,
-                accumulate);
+      sum_parts(pieces, src_dtype, dst + summed / src_elem * dst_elem, dst_dtype, bytes / src_elem, into);
       summed += bytes;
     }
     for_each_peer([&](int peer) { with(peer).in.release(summed); });

@@ -31,7 +31,7 @@ class TcpCommunicator final : public GroupCommunicator {
   };
 
   void do_reduce_scatter(const Call& call, const std::byte* src, const Parts& parts, DType src_dtype,
-                         std::byte* dst, DType dst_dtype, bool accumulate) override;
+                         std::byte* dst, DType dst_dtype, SumInto into) override;
   void do_all_gather(const Call& call, const std::byte* src, std::byte* dst, const Parts& parts) override;
   void do_all_to_all(const Call& call, const std::byte* src, std::byte* dst, int64_t part_bytes) override;
   void do_broadcast(const Call& call, std::span<std::byte> data, int root) override;

@@ -295,6 +295,11 @@ class DataAxis {
     std::vector<Value> inputs = {state_[u].gradients};
     for (const auto& [param, value] : state_[u].finals) inputs.push_back(rewrite_.at(value));
     const Value joined = append(graph, Op::Join, inputs, {}, unit.block, Phase::Backward);
+    if (options_.fixed_order && layout_.ranks() == 1) {
+      const Value sum = gradient_part_leaf(graph, layout_, unit);
+      append(graph, Op::Add, {sum, joined, sum}, {}, unit.block, Phase::Backward);
+      return;
+    }
     if (layout_.ranks() == 1 || !reduces_) return;
     const Value dst = options_.once ? view(graph, joined, layout_.own(unit).begin,
                                            Shape({layout_.part(unit)}), unit.block, Phase::Backward)
@@ -303,11 +308,12 @@ class DataAxis {
     const Value sent = options_.reduce == DType::F32 || unit.gradients == options_.reduce
                            ? joined
                            : append(graph, Op::Cast, {joined}, narrow, unit.block, Phase::Backward);
-    append(graph, Op::ReduceScatter, {sent, dst},
-           {{"axis", "data"},
-            {"size", int64_t{layout_.ranks()}},
-            {"accumulate", int64_t{options_.accumulates && !options_.once}}},
-           unit.block, Phase::Backward);
+    append(
+        graph, Op::ReduceScatter, {sent, dst},
+        {{"axis", "data"},
+         {"size", int64_t{layout_.ranks()}},
+         {"accumulate", options_.fixed_order ? int64_t{2} : int64_t{options_.accumulates && !options_.once}}},
+        unit.block, Phase::Backward);
   }
 
   const Graph& graph_;
@@ -340,7 +346,7 @@ Sharding sharding_of(Strategy strategy) {
 }
 
 bool keeps_whole_gradients(const UnitLayout& layout, const DataAxisOptions& options) {
-  return layout.ranks() == 1 || options.once;
+  return (layout.ranks() == 1 && !options.fixed_order) || options.once;
 }
 
 Value weights_leaf(Graph& graph, const UnitLayout& layout, const Unit& unit, const DataAxisOptions& options) {

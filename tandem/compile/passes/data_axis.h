@@ -7,7 +7,9 @@
 //   Sharded matrices that are read in 8 bits only (fp8.h) are quantized by the ranks that hold them, with
 //   scales of all ranks' parts, and gathered in 8 bits.
 // Keeps: what is computed, and its order. Every strategy reduces the same buffers in the same order, so that
-//   ddp, zero1, zero2 and fsdp give the same bits.
+//   ddp, zero1, zero2 and fsdp give the same bits. In a fixed order, each pass adds its micro-batches'
+//   gradients to the sum one after the other. As ranks are dealt the micro-batches of a batch in turn, that
+//   is the order of the batch, whether one rank has made them or many.
 #pragma once
 
 #include "tandem/compile/pass_info.h"
@@ -35,6 +37,7 @@ struct DataAxisOptions {
   bool once = false;         // the last of them reduces what all have added up
   bool overwrites = false;  // a pass writes gradients and adds to none that are there (overwrite_gradients.h)
   DType reduce = DType::F32;     // in which gradients travel; they are summed in fp32
+  bool fixed_order = false;      // micro-batch after micro-batch, on however many ranks they were
   bool in_pipeline = false;      // forward and backward of a micro-batch lie apart
   bool offload_weights = false;  // weights live in host memory and are copied in for each use
   bool offload_optimizer = false;
@@ -44,8 +47,9 @@ struct DataAxisOptions {
 Graph shard_data(const Graph& graph, const UnitLayout& layout, const DataAxisOptions& options,
                  bool reduces = true);
 
-// Whether passes add to a persistent buffer of the unit's size: on one rank of the axis, or where only the
-// last pass reduces, in place. Else each pass fills a buffer that is gone once it was reduced into this
+// Whether passes add to a persistent buffer of the unit's size: on one rank of the axis (unless the order of
+// sums is fixed: then a pass's gradients are made apart there, too), or where only the last pass reduces, in
+// place. Else each pass fills a buffer that is gone once it was reduced into this
 // rank's part, which alone is kept, whatever the strategy.
 bool keeps_whole_gradients(const UnitLayout& layout, const DataAxisOptions& options);
 

@@ -55,6 +55,24 @@ output "stats" %8
 )");
 }
 
+TEST(DataAxis, InAFixedOrderEachMicroBatchIsAddedToTheSumInTurn) {
+  const DataAxisOptions options{
+      .sharding = sharding_of(Strategy::Zero2), .accumulates = true, .fixed_order = true};
+  const std::string two = print(shard_linear(options));
+  EXPECT_NE(two.find("{accumulate=2, axis=\"data\", size=2} backward : f32[32]"), std::string::npos) << two;
+
+  // One rank makes a micro-batch's gradients apart as well, so that they are the same bits.
+  const Graph forward = parse_graph(kLinearModel);
+  const std::vector<Graph> graphs = {forward};
+  const Graph alone = shard_data(differentiate(forward), UnitLayout(graphs, MeshPosition{}), options);
+  verify(alone, "data");
+  const std::string one = print(alone);
+  for (const char* line :
+       {"%9 = zeros() {dtype=\"f32\", shape=\"64\"} backward : f32[64]\n",
+        "%14 = join(%9, %13, %11) backward : f32[64]\n", "%16 = add(%15, %14, %15) backward : f32[64]\n"})
+    EXPECT_NE(one.find(line), std::string::npos) << line << one;
+}
+
 TEST(DataAxis, TheLastPassOfAStepReducesWhatAllHaveAddedUpInPlace) {
   const std::string text =
       print(shard_linear({.sharding = sharding_of(Strategy::Zero1), .accumulates = true, .once = true}));

@@ -9,8 +9,10 @@ namespace tandem {
 
 Graph inference(const Graph& forward, bool keep_logits) {
   Graph kept = forward;
-  std::erase_if(kept.outputs(),
-                [&](const GraphOutput& output) { return output.name != (keep_logits ? "logits" : "stats"); });
+  const bool both = !keep_logits && kept.find("images").valid();
+  std::erase_if(kept.outputs(), [&](const GraphOutput& output) {
+    return output.name != (keep_logits ? "logits" : "stats") && !(both && output.name == "logits");
+  });
 
   std::set<int32_t> ends;
   for (const GraphOutput& output : kept.outputs()) ends.insert(output.value.node);

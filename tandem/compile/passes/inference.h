@@ -1,8 +1,8 @@
 // A forward graph for evaluation.
 //
 // Changes: batch_norm reads its running statistics instead of the batch's; either the loss (for evaluation)
-//   or the logits (for sampling) is the only output, and what the other alone needed is gone; the loss has no
-//   terms.
+//   or the logits (for sampling) is the only output, and what the other alone needed is gone; of images,
+//   which have few, the logits stay beside the loss: the host counts in them. The loss has no terms.
 // Keeps: everything else, the send at the end of a chunk of a pipeline included.
 #pragma once
 

@@ -7,12 +7,13 @@
 
 namespace tandem {
 
-Graph sum_stats(Graph graph) {
+Graph sum_stats(Graph graph, bool fixed_order) {
   const auto stats = std::ranges::find(graph.outputs(), "stats", &GraphOutput::name);
   if (stats == graph.outputs().end()) return graph;
   const Value value = stats->value;
   const Value sum = graph.add(loss_stats_state(Phase::Backward));
-  append(graph, Op::AddStats, {sum, value}, {}, kNoBlock, Phase::Backward);
+  const Attrs attrs = fixed_order ? Attrs{{"fixed", int64_t{1}}} : Attrs{};
+  append(graph, Op::AddStats, {sum, value}, attrs, kNoBlock, Phase::Backward);
   return graph;
 }
 

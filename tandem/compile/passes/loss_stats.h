@@ -14,7 +14,7 @@ namespace tandem {
 inline constexpr PassInfo kLossStatsPass = {
     .name = "loss_stats", .needs_before = {"differentiate"}, .needs_after = {"update"}};
 
-Graph sum_stats(Graph graph);
+Graph sum_stats(Graph graph, bool fixed_order);  // fixed: the sum does not show in which order it was made
 
 Node loss_stats_state(Phase phase);  // a leaf f64[2]
 

@@ -1,22 +1,20 @@
 #include "tandem/data/prepare/prepare.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "tandem/base/descriptor.h"
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/base/thread_pool.h"
 #include "tandem/data/prepare/block_team.h"
+#include "tandem/data/prepare/prepared_directory.h"
 #include "tandem/data/prepare/shard_writer.h"
 #include "tandem/data/token_shard.h"
+#include "tandem/store/file_system.h"
 #include "tandem/store/store.h"
 
 namespace tandem {
@@ -26,7 +24,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kState = "state";  // what a killed run goes on from
-constexpr const char* kIndex = "index.json";
 
 using Ship = std::function<void(const fs::path& shard)>;
 
@@ -58,34 +55,6 @@ std::string signature_of(std::span<const InputFile> files, const PrepareOptions&
   const std::string text = all.dump(-1, ' ', true, Json::error_handler_t::replace);
   return digest_hex(std::as_bytes(std::span(text)));
 }
-
-// The directory that is being written, for one process at a time.
-class PartialDirectory {
- public:
-  explicit PartialDirectory(const fs::path& path) : path_(path), lock_(open_locked(path)) {}
-  const fs::path& path() const { return path_; }
-
-  void empty() const {
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) fs::remove_all(entry.path());
-  }
-  void remove() const noexcept {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-
- private:
-  static int open_locked(const fs::path& path) {
-    fs::create_directories(path);
-    Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.get() < 0) throw IoError("{}: cannot be opened", path.string());
-    if (::flock(directory.get(), LOCK_EX | LOCK_NB) != 0)
-      throw IoError("{}: another tandem prepare is writing it; wait for it, or end it", path.string());
-    return directory.release();
-  }
-
-  fs::path path_;
-  Descriptor lock_;
-};
 
 class Preparation {
  public:
@@ -174,7 +143,7 @@ class Preparation {
                         {"separator", shards_.separator},
                         {"documents", stats_.num_documents},
                         {"splits", {{"train", train}, {"eval", eval}}}};
-    write_atomically(directory_ / kIndex, index.dump(2) + "\n");
+    write_atomically(directory_ / kPreparedIndex, index.dump(2) + "\n");
     fs::remove(directory_ / kState);
     return stats_;
   }
@@ -240,39 +209,16 @@ PrepareStats prepare_in(const fs::path& partial_path, std::span<const InputFile>
   }
 }
 
-void put_file(Store& store, const fs::path& file) {
-  constexpr size_t kPiece = size_t{1} << 20;
-  const auto source = StoreRef(file.parent_path())->open(file.filename().string());
-  const auto object = store.create(file.filename().string());
-  std::vector<std::byte> piece(kPiece);
-  for (int64_t at = 0; at < source->size(); at += static_cast<int64_t>(kPiece)) {
-    const auto part = std::span(piece).first(
-        static_cast<size_t>(std::min(static_cast<int64_t>(kPiece), source->size() - at)));
-    source->read_at(at, part);
-    object->write_all(part);
-  }
-  object->finish();
-}
-
 // A shard is on this disk only until it has arrived.
 PrepareStats prepare_far(const std::string& address, std::span<const InputFile> files,
                          const PrepareOptions& options) {
-  const auto store = open_store(address);
-  store->make();
-  if (store->exists(kIndex))
-    throw ConfigError("{}: already holds a set; remove it or name another place", store->description(""));
-  const std::string place = store->description("");
-  const std::string name = digest_hex(std::as_bytes(std::span(place)));
-  const fs::path partial = cache_directory() / fmt::format("prepare-{}.partial", name);
+  const auto store = open_for_new_set(address);
+  const fs::path partial = partial_of(*store);
   const PrepareStats stats = prepare_in(partial, files, options, [&](const fs::path& shard) {
     put_file(*store, shard);
     fs::remove(shard);
   });
-  for (const fs::directory_entry& entry : fs::directory_iterator(partial)) {
-    if (entry.path().filename() != kIndex) put_file(*store, entry.path());
-  }
-  put_file(*store, partial / kIndex);  // last: it makes the rest a set
-  fs::remove_all(partial);
+  put_rest(*store, partial);
   return stats;
 }
 
@@ -283,14 +229,12 @@ PrepareStats prepare_text(std::span<const std::string> inputs, const fs::path& o
   check_options(out_dir, options);
   const std::vector<InputFile> files = find_inputs(inputs);
   if (is_remote(out_dir.string())) return prepare_far(out_dir.string(), files, options);
-  fs::path target = out_dir.lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();  // "dir/" names "dir"
+  const fs::path target = named_directory(out_dir);
   try {
     if (target.has_parent_path()) fs::create_directories(target.parent_path());
     const fs::path partial = target.string() + ".partial";
     const PrepareStats stats = prepare_in(partial, files, options);
-    fs::rename(partial, target);
-    sync_directory(target.parent_path());
+    move_directory(partial, target, kPreparedIndex);
     return stats;
   } catch (const fs::filesystem_error& error) {
     throw IoError("{}: cannot write: {}", target.string(), error.code().message());

@@ -100,7 +100,7 @@ std::vector<OpInfo> collective_ops() {
       collective(
           Op::ReduceScatter, "reduce_scatter",
           "y: this rank's part of the sum of all ranks' x, rounded to {dtype} if that is there; dst may "
-          "be this rank's part of x",
+          "be this rank's part of x; {accumulate: 1}: dst + that sum, 2: dst + each rank's x in turn",
           {"x", optional("dst")}, {OutputInfo("y").into("dst")},
           {text("axis"), integer("size"), integer("accumulate"), optional(text("dtype"))},
           reduce_scatter_types, reduce_scatter_sent, Remake::WithBlock, reduce_scatter_grad),

@@ -101,6 +101,7 @@ std::vector<OpInfo> embedding_ops();
 std::vector<OpInfo> loss_ops();
 std::vector<OpInfo> optimizer_ops();
 std::vector<OpInfo> matrix_update_ops();
+std::vector<OpInfo> factored_update_ops();
 std::vector<OpInfo> collective_ops();
 
 }  // namespace tandem::ops

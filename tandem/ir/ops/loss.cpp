@@ -114,8 +114,10 @@ std::vector<OpInfo> loss_ops() {
               {"logits", "targets", "parts", "scale"}, {in_place("logits"), "stats"},
               {integer("first"), optional(integer("valid")), integer("size")}, loss_grad_types,
               kMovesItsBytes, Split::Never),
-      loss_op(Op::AddStats, "add_stats", "the first k of acc f64[n] += stats f64[k]", {"acc", "stats"},
-              {in_place("acc")}, kNone, add_stats_types, kMovesItsBytes, Split::Never),
+      loss_op(Op::AddStats, "add_stats",
+              "the first k of acc f64[n] += stats f64[k], {fixed: 1}: rounded so that no order shows",
+              {"acc", "stats"}, {in_place("acc")}, {optional(integer("fixed"))}, add_stats_types,
+              kMovesItsBytes, Split::Never),
   };
 }
 

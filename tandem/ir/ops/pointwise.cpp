@@ -4,7 +4,10 @@
 namespace tandem::ops {
 namespace {
 
-Types like_both(const Operands& in) { return {in.same(0, 1)}; }
+Types like_both(const Operands& in) {
+  if (in.size() > 2) in.same(0, 2);
+  return {in.same(0, 1)};
+}
 
 void add_grad(Context& c, int32_t id) {
   c.add(c.input(id, 0), c.dy(id));
@@ -106,8 +109,11 @@ OpInfo gated_grad(Op op, std::string_view name, std::string_view meaning) {
 }  // namespace
 
 std::vector<OpInfo> pointwise_ops() {
+  OpInfo add = forward(Op::Add, "add", "y = a + b; given dst, which may be a or b, y is written there",
+                       {"a", "b", optional("dst")}, kNone, Remake::WithBlock, add_grad);
+  add.outputs = {OutputInfo("y").over("a").into("dst")};
   return {
-      forward(Op::Add, "add", "y = a + b", {"a", "b"}, kNone, Remake::WithBlock, add_grad),
+      add,
       forward(Op::Scale, "scale", "y = factor x", {"x"}, {real("factor")}, Remake::WithBlock, scale_grad),
       forward(Op::Gelu, "gelu", "y = gelu(x), tanh form", {"x"}, kNone, Remake::Cheap,
               grad_from_input<Op::GeluGrad>),

@@ -237,7 +237,7 @@ class TwinCommunicator : public Communicator {
     std::copy(src.begin(), src.end(), dst.begin());
     std::copy(src.begin(), src.end(), dst.begin() + std::ssize(src));
   }
-  void reduce_scatter(std::span<const std::byte>, DType, std::span<std::byte>, DType, bool,
+  void reduce_scatter(std::span<const std::byte>, DType, std::span<std::byte>, DType, SumInto,
                       std::string_view) override {
     unused();
   }

@@ -27,6 +27,7 @@ constexpr Lack kLacks[] = {
     {Op::LinearCrossEntropy, "scale"},
     {Op::LinearCrossEntropyGrad, "softcap"},
     {Op::LinearCrossEntropyGrad, "scale"},
+    {Op::SquareSums, "exact"},
 };
 
 }  // namespace

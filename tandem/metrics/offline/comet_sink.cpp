@@ -9,6 +9,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/base/system.h"
 #include "tandem/metrics/offline/run_name.h"
 #include "tandem/metrics/offline/zip_archive.h"
 #include "tandem/metrics/step_sequence.h"
@@ -114,7 +115,7 @@ std::string CometSink::resume(int64_t last) {
   Kept kept;
   bytes_ = 0;
   crc_ = 0;
-  start_ms_ = in_ms(unix_time_s());
+  start_ms_ = in_ms(unix_s());
   if (is_there(path) && regular_file_bytes(path) > 0) {
     const MappedFile file(path);
     const std::string_view archive(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
@@ -130,7 +131,7 @@ std::string CometSink::resume(int64_t last) {
   const std::string head = zip::growing_head(kMessages);
   file_ = GrowingFile(path, bytes_ == 0 ? 0 : static_cast<int64_t>(head.size() + bytes_));
   if (bytes_ == 0) file_.append(head);
-  add(facts(), in_ms(unix_time_s()));
+  add(facts(), in_ms(unix_s()));
   const auto missing = kept.steps.first_missing(last);
   if (kept.damaged) {
     return fmt::format("{}: was damaged, and is kept as {}; {}", path.string(), copy,
@@ -140,7 +141,7 @@ std::string CometSink::resume(int64_t last) {
 }
 
 std::string CometSink::facts() const {
-  const int64_t now = in_ms(unix_time_s());
+  const int64_t now = in_ms(unix_s());
   std::string lines = fmt::format(R"({{"type":"log_other","payload":{{"key":"Name","value":{}}}}})"
                                   "\n",
                                   nlohmann::json(name_).dump());

@@ -27,10 +27,6 @@ std::string from_environment(const char* variable, std::string_view otherwise) {
   return value != nullptr && *value != 0 ? value : std::string(otherwise);
 }
 
-double unix_time_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 fs::path newest_named(const fs::path& folder, std::string_view begin, std::string_view end) {
   fs::path newest;
   std::error_code ignored;

@@ -16,8 +16,6 @@ std::string random_id(size_t length, std::string_view characters);
 // What the user's environment says, or `otherwise`.
 std::string from_environment(const char* variable, std::string_view otherwise);
 
-double unix_time_s();  // now
-
 // The last by name of what begins and ends so; empty where there is none.
 std::filesystem::path newest_named(const std::filesystem::path& folder, std::string_view begin,
                                    std::string_view end);

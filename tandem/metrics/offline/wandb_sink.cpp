@@ -98,7 +98,7 @@ std::string WandbSink::resume(int64_t last) {
 void WandbSink::begin_file() {
   file_.append(wandb::file_head());
   records_ = 0;
-  start_s_ = unix_time_s();
+  start_s_ = unix_s();
   wandb::RunFacts run;
   run.id = id_;
   run.project = from_environment("WANDB_PROJECT", "tandem");
@@ -133,7 +133,7 @@ void WandbSink::sync() {
 
 void WandbSink::finish() {
   add_summary();
-  add(wandb::exit_record(++records_, unix_time_s() - start_s_));
+  add(wandb::exit_record(++records_, unix_s() - start_s_));
   add(wandb::final_record(++records_));
   file_.sync();
 }

@@ -1,4 +1,5 @@
 #include "tandem/metrics/prometheus/prometheus_text.h"
+#include "tandem/base/system.h"
 
 #include <fmt/format.h>
 
@@ -146,7 +147,7 @@ void RunFigures::add(const StepRecord& row) {
   record = row;
   if (row.eval_loss) eval_loss = row.eval_loss;
   if (row.eval_accuracy) eval_accuracy = row.eval_accuracy;
-  wall_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  wall_s = unix_s();
 }
 
 }  // namespace tandem

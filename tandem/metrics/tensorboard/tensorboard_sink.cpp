@@ -22,10 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // Files of earlier starts, in the order in which TensorBoard reads them: that of their names.
 std::vector<fs::path> event_files(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -94,7 +90,7 @@ TensorboardSink::TensorboardSink(const SinkOptions& options)
 std::string TensorboardSink::resume(int64_t last) {
   make_directories(folder_);
   Kept kept;
-  int64_t number = static_cast<int64_t>(now_s());
+  int64_t number = static_cast<int64_t>(unix_s());
   for (const fs::path& file : event_files(folder_)) {
     number = std::max(number, number_of(file) + 1);
     cut(file, last, kept);
@@ -110,7 +106,7 @@ std::string TensorboardSink::resume(int64_t last) {
 
 void TensorboardSink::begin_file(int64_t last, int64_t number) {
   file_ = GrowingFile(folder_ / fmt::format("{}{:010}.{}.{}.0", kPrefix, number, hostname(), ::getpid()), 0);
-  const double wall_s = now_s();
+  const double wall_s = unix_s();
   std::string events = tfrecord(tensorboard::version_event(wall_s));
   if (last > 0) events += tfrecord(tensorboard::start_event(wall_s, last + 1));
   std::string text;  // indented, which is how Markdown shows text as it is
@@ -127,7 +123,7 @@ void TensorboardSink::write(const StepRecord& record) {
 }
 
 void TensorboardSink::write_histograms(int64_t step, const std::vector<Histogram>& histograms) {
-  file_.append(tfrecord(tensorboard::histograms_event(now_s(), step, histograms)));
+  file_.append(tfrecord(tensorboard::histograms_event(unix_s(), step, histograms)));
 }
 
 void TensorboardSink::sync() { file_.sync(); }

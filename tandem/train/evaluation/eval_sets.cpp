@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "tandem/base/error.h"
+#include "tandem/base/quantity.h"
+#include "tandem/comm/places/place_page.h"
 
 namespace tandem {
 
@@ -25,21 +27,40 @@ EvalSets::EvalSets(const DataSources& sources, const Dataset& data, const Loader
 }
 
 EvalSets::Report EvalSets::evaluate(Session& session, const World& world) {
+  tell_what("evaluation");
   Report report;
-  double loss = 0, hits = 0;
+  double loss = 0, hits = 0, top5 = 0;
   for (const Set& set : sets_) {
     const EvalResult result = tandem::evaluate(session, *set.loader, world);
     if (set.name.empty()) return {result, {}};
     const auto targets = static_cast<double>(result.targets);
     loss += result.loss * targets;
     hits += result.accuracy * targets;
+    top5 += result.top5.value_or(0) * targets;
+    report.all.top5 = result.top5;
     report.all.targets += result.targets;
     report.named.push_back({set.name, result});
   }
   const auto targets = static_cast<double>(std::max<int64_t>(1, report.all.targets));
   report.all.loss = loss / targets;
   report.all.accuracy = hits / targets;
+  if (report.all.top5) report.all.top5 = top5 / targets;
   return report;
+}
+
+std::vector<std::pair<std::string, double>> EvalSets::Report::more() const {
+  std::vector<std::pair<std::string, double>> numbers;
+  if (all.top5) numbers.emplace_back("eval_top5", *all.top5);
+  for (const Named& set : named) numbers.emplace_back("eval_loss/" + set.name, set.result.loss);
+  return numbers;
+}
+
+std::string EvalSets::Report::text(bool with_accuracy) const {
+  std::string line = fmt::format("eval loss {}", format_loss(all.loss));
+  if (with_accuracy) line += fmt::format(", accuracy {:.4f}", static_cast<float>(all.accuracy));
+  if (all.top5) line += fmt::format(", top 5 {:.4f}", *all.top5);
+  for (const Named& set : named) line += fmt::format(", {} {}", set.name, format_loss(set.result.loss));
+  return line;
 }
 
 double EvalSets::Report::loss_of(std::string_view metric) const {

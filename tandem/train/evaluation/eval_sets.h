@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tandem/config/config.h"
@@ -29,6 +30,9 @@ class EvalSets {
     std::vector<Named> named;  // empty where sets have no names
     // "eval_loss", or "eval_loss/NAME".
     double loss_of(std::string_view metric) const;
+    // What only some runs have, by the names of metrics: eval_top5, eval_loss/NAME.
+    std::vector<std::pair<std::string, double>> more() const;
+    std::string text(bool with_accuracy) const;  // "eval loss 1.2345, accuracy 0.5000, ..."
   };
   // All ranks call it together.
   Report evaluate(Session& session, const World& world = {});

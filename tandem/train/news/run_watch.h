@@ -1,11 +1,15 @@
 // How the run stands, as rank 0 sees it: status.json about once a second, who is slow, how long it will take.
+// Under a launcher a thread writes it where steps take longer, with what the launcher knows of all ranks.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "tandem/metrics/run_status.h"
 
@@ -15,7 +19,7 @@ class RunWatch {
  public:
   RunWatch(std::filesystem::path run_dir, int64_t steps, int num_ranks);
 
-  void begin(std::string device) { status_.device = std::move(device); }
+  void begin(std::string device);
 
   // Another state: running, done, failed. Written at once.
   void set_state(std::string state, std::string message = "");
@@ -32,14 +36,16 @@ class RunWatch {
   std::string slowest() const;
 
   // What keeps status.json from being written, told once; empty where nothing does.
-  std::string take_trouble() { return std::exchange(trouble_, ""); }
+  std::string take_trouble();
 
  private:
   using Clock = std::chrono::steady_clock;
-  void write();
+  void write();  // with the mutex held
+  void write_between_steps(const std::stop_token& stop);
 
   std::filesystem::path run_dir_;
   int num_ranks_;
+  mutable std::mutex mutex_;  // of all that follows
   RunStatus status_;
   StragglerWatch stragglers_;
   std::optional<StragglerWatch::News> straggler_;
@@ -49,6 +55,9 @@ class RunWatch {
   Clock::time_point looked_;
   std::string trouble_;
   bool failing_ = false;
+  Clock::time_point written_;
+  std::condition_variable_any stopping_;
+  std::jthread thread_;  // last: it uses the others
 };
 
 }  // namespace tandem

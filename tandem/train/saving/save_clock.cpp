@@ -1,4 +1,5 @@
 #include "tandem/train/saving/save_clock.h"
+#include "tandem/train/saving/save_interval.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,12 +16,6 @@ constexpr double kFirst_s = 60;
 constexpr double kLeast_s = 10;
 
 }  // namespace
-
-double best_save_interval_s(double cost_s, double mtbf_s) {
-  if (cost_s >= 2 * mtbf_s) return mtbf_s;
-  const double young = std::sqrt(2 * cost_s * mtbf_s);
-  return young * (1 + std::sqrt(cost_s / (2 * mtbf_s)) / 3 + cost_s / (18 * mtbf_s)) - cost_s;
-}
 
 nlohmann::json SaveClock::state(double now_s) const {
   return {{"run_s", earlier_s_ + now_s - start_s_}, {"resumes", resumes_}};
@@ -55,7 +50,7 @@ double SaveClock::interval_s(double now_s) const {
   const double cost_s = newest_->snapshot_s + (config_.async ? 0 : newest_->write_s);
   // One that is not written yet when the next begins would make training wait for it.
   const double least_s = std::max(kLeast_s, newest_->write_s);
-  return std::min(interval, std::max(least_s, best_save_interval_s(cost_s, mtbf_s(now_s))));
+  return std::min(interval, std::max(least_s, daly_interval_s(cost_s, mtbf_s(now_s))));
 }
 
 bool SaveClock::is_due(double now_s) const { return now_s - last_s_ >= interval_s(now_s); }

@@ -16,9 +16,6 @@
 
 namespace tandem {
 
-// Daly's interval, for a save that costs `cost_s` and failures every `mtbf_s`.
-double best_save_interval_s(double cost_s, double mtbf_s);
-
 class SaveClock {
  public:
   SaveClock(const CheckpointConfig& config, double now_s)

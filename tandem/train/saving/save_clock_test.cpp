@@ -1,4 +1,5 @@
 #include "tandem/train/saving/save_clock.h"
+#include "tandem/train/saving/save_interval.h"
 
 #include <gtest/gtest.h>
 
@@ -21,13 +22,13 @@ CheckpointConfig automatic(double mtbf_hours) {
 
 TEST(BestSaveInterval, IsDalys) {
   // 10 s a save, 4 h between failures: Young 537 s, and Daly's terms beyond.
-  EXPECT_NEAR(best_save_interval_s(10, 4 * 3600), 537 * (1 + 0.0186 / 3 + 3.86e-5) - 10, 0.5);
-  EXPECT_EQ(best_save_interval_s(100, 40), 40) << "a save longer than the machine lives";
+  EXPECT_NEAR(daly_interval_s(10, 4 * 3600), 537 * (1 + 0.0186 / 3 + 3.86e-5) - 10, 0.5);
+  EXPECT_EQ(daly_interval_s(100, 40), 40) << "a save longer than the machine lives";
 }
 
 TEST(BestSaveInterval, CostsLessThanItsNeighbours) {
   const auto cost = [](double interval) { return 10 / interval + interval / (2 * 14400); };
-  const double best = best_save_interval_s(10, 14400);
+  const double best = daly_interval_s(10, 14400);
   EXPECT_LT(cost(best), cost(best * 0.8));
   EXPECT_LT(cost(best), cost(best * 1.25));
 }
@@ -53,7 +54,7 @@ TEST(SaveClock, LearnsWhatASaveCosts) {
   EXPECT_TRUE(clock.is_due(60)) << "the first is soon";
   clock.begin_save(60);
   clock.end_save(report(10, 20));
-  EXPECT_NEAR(clock.interval_s(60), best_save_interval_s(10, 4 * 3600 + 60), 1e-9);
+  EXPECT_NEAR(clock.interval_s(60), daly_interval_s(10, 4 * 3600 + 60), 1e-9);
   clock.begin_save(700);
   clock.end_save(report(0.001, 300));
   EXPECT_EQ(clock.interval_s(700), 300) << "not before the last one is written";

@@ -80,6 +80,11 @@ StoreBehind::StoreBehind(OpenRun& run, const SaveGroup& group)
     // Whoever wrote there before is to notice, and a restart of this run to find that it was there.
     const std::optional<Claim> claim = newest_claim(store);
     if (!claim || claim->run != id) take_claim(store, id, newest_there_ + 1);
+    try {
+      tidy_store(store);  // after a kill behind the last upload there may be no other
+    } catch (const Error& error) {
+      run_.journal.log(fmt::format("the store was not tidied: {}", error.what()));
+    }
   }
   const auto log = [this](const std::string& line) { run_.journal.log(line); };
   mirror_ = std::make_unique<RunMirror>(

@@ -1,6 +1,7 @@
 #include "tandem/watch/spot/clouds.h"
 
 #include "tandem/base/error.h"
+#include "tandem/base/system.h"
 #include "tandem/store/s3/http.h"
 
 namespace tandem::spot {

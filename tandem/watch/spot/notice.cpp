@@ -38,10 +38,6 @@ bool names(const nlohmann::json& resources, const std::string& own_name) {
 
 }  // namespace
 
-double unix_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::optional<double> parse_time(std::string_view text) {
   const std::string copy(text);
   for (const char* format : {"%Y-%m-%dT%H:%M:%SZ", "%a, %d %b %Y %H:%M:%S GMT"}) {

@@ -12,8 +12,6 @@ struct Notice {
   std::optional<double> at_s = {};  // when the machine goes, in seconds since 1970, where that is known
 };
 
-double unix_s();  // now, in seconds since 1970
-
 // "2026-04-24T17:11:44Z" and "Fri, 24 Apr 2026 17:11:44 GMT", as seconds since 1970.
 std::optional<double> parse_time(std::string_view text);
 

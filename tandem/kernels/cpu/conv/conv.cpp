@@ -51,7 +51,7 @@ size_t conv2d_workspace(const CallSignature& call, int num_threads) {
   }
   const size_t bias_bytes =
       call.in.size() > 2 ? static_cast<size_t>(round_up(conv.out_channels, 16)) * sizeof(float) : 0;
-  return bias_bytes + direct_conv_workspace(conv, num_threads);
+  return bias_bytes + direct_conv_workspace(conv, dtype, num_threads);
 }
 
 void conv2d(const KernelArgs& args, Stream& stream) {
@@ -143,7 +143,7 @@ size_t grad_input_workspace(const CallSignature& call, int num_threads) {
   size_t most = 0;
   for_each_class(conv, [&](const ClassSide& rows, const ClassSide& cols) {
     if (rows.num_taps == 0 || cols.num_taps == 0) return;
-    most = std::max(most, direct_conv_workspace(class_geometry(conv, rows, cols), num_threads));
+    most = std::max(most, direct_conv_workspace(class_geometry(conv, rows, cols), dtype, num_threads));
   });
   return most;
 }
@@ -200,7 +200,7 @@ size_t grad_weight_workspace(const CallSignature& call, int num_threads) {
     return gemm_bytes(conv.out_channels, conv.in_channels, num_pixels(conv), call.in[1].dtype, DType::F32,
                       num_threads);
   }
-  return conv_grad_weight_workspace(conv, num_threads);
+  return conv_grad_weight_workspace(conv, call.in[1].dtype, num_threads);
 }
 
 void grad_weight(const KernelArgs& args, Stream& stream) {

@@ -24,7 +24,7 @@ struct ConvTarget {
   int64_t image, row, col;
 };
 
-size_t direct_conv_workspace(const ConvGeometry& conv, int num_threads);
+size_t direct_conv_workspace(const ConvGeometry& conv, DType dtype, int num_threads);
 
 // `bias`: out_channels floats, or null.
 void direct_conv(const ConvGeometry& conv, const void* x, DType dtype, const ConvWeight& weight,

@@ -9,7 +9,7 @@
 
 namespace tandem::cpu {
 
-size_t conv_grad_weight_workspace(const ConvGeometry& conv, int num_threads);
+size_t conv_grad_weight_workspace(const ConvGeometry& conv, DType dtype, int num_threads);
 
 // acc[o][r][q][c] += sum over pixels p of dy[p][o] * x[p * stride - pad + (r, q)][c]
 void conv_grad_weight(const ConvGeometry& conv, const void* x, const void* dy, DType dtype, float* acc,

@@ -1,6 +1,7 @@
 #include "tandem/kernels/cpu/conv/conv_patch.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "tandem/kernels/cpu/conv/conv_tile.h"
 #include "tandem/kernels/cpu/conv/image_kernels.h"
@@ -31,8 +32,12 @@ ConvBlock::ConvBlock(const ConvGeometry& conv, const ConvBlocks& blocks, int64_t
   first_row = rows.begin, num_rows = rows.size();
 }
 
-void copy_patch(const ConvGeometry& conv, const ConvBlocks& blocks, const ConvBlock& block, const void* x,
-                DType dtype, int64_t first_channel, int64_t channels, float* patch) {
+namespace {
+
+// load(src, elems, dst) gives elements of x as the patch has them.
+template <typename T, typename Load>
+T* copy_as(const ConvGeometry& conv, const ConvBlocks& blocks, const ConvBlock& block, const void* x,
+           DType dtype, int64_t first_channel, int64_t channels, T* patch, const Load& load) {
   // Columns of the patch that lie inside the image.
   const int64_t first = std::clamp<int64_t>(conv.pad_left, 0, blocks.patch_width);
   const int64_t last = std::clamp<int64_t>(conv.pad_left + conv.in_width, first, blocks.patch_width);
@@ -40,24 +45,41 @@ void copy_patch(const ConvGeometry& conv, const ConvBlocks& blocks, const ConvBl
     for (int64_t row = 0; row < blocks.patch_rows; ++row, patch += blocks.patch_width * channels) {
       const int64_t h = block.first_row * conv.stride - conv.pad_top + row;
       if (h < 0 || h >= conv.in_height) {
-        std::fill_n(patch, blocks.patch_width * channels, 0.0f);
+        std::fill_n(patch, blocks.patch_width * channels, T{});
         continue;
       }
       const int64_t pixel =
           ((block.first_image + image) * conv.in_height + h) * conv.in_width + first - conv.pad_left;
       const void* src = offset_elems(x, dtype, pixel * conv.in_channels + first_channel);
-      std::fill_n(patch, first * channels, 0.0f);
+      std::fill_n(patch, first * channels, T{});
       if (channels == conv.in_channels) {
-        conv_load(dtype, src, (last - first) * channels, patch + first * channels);
+        load(src, (last - first) * channels, patch + first * channels);
       } else {
         for (int64_t col = first; col < last; ++col) {
-          conv_load(dtype, offset_elems(src, dtype, (col - first) * conv.in_channels), channels,
-                    patch + col * channels);
+          load(offset_elems(src, dtype, (col - first) * conv.in_channels), channels, patch + col * channels);
         }
       }
-      std::fill(patch + last * channels, patch + blocks.patch_width * channels, 0.0f);
+      std::fill(patch + last * channels, patch + blocks.patch_width * channels, T{});
     }
   }
+  return patch;
+}
+
+}  // namespace
+
+void copy_patch(const ConvGeometry& conv, const ConvBlocks& blocks, const ConvBlock& block, const void* x,
+                DType dtype, int64_t first_channel, int64_t channels, float* patch) {
+  copy_as(conv, blocks, block, x, dtype, first_channel, channels, patch,
+          [&](const void* src, int64_t elems, float* dst) { conv_load(dtype, src, elems, dst); });
+}
+
+void copy_patch_bf16(const ConvGeometry& conv, const ConvBlocks& blocks, const ConvBlock& block,
+                     const void* x, int64_t first_channel, int64_t channels, uint16_t* patch, int64_t slack) {
+  uint16_t* end = copy_as(conv, blocks, block, x, DType::BF16, first_channel, channels, patch,
+                          [](const void* src, int64_t elems, uint16_t* dst) {
+                            std::memcpy(dst, src, static_cast<size_t>(elems) * sizeof(uint16_t));
+                          });
+  std::fill_n(end, slack, uint16_t{0});
 }
 
 }  // namespace tandem::cpu

@@ -39,4 +39,8 @@ struct ConvBlock {
 void copy_patch(const ConvGeometry& conv, const ConvBlocks& blocks, const ConvBlock& block, const void* x,
                 DType dtype, int64_t first_channel, int64_t channels, float* patch);
 
+// The same of bf16 as it is, with `slack` zeros behind it.
+void copy_patch_bf16(const ConvGeometry& conv, const ConvBlocks& blocks, const ConvBlock& block,
+                     const void* x, int64_t first_channel, int64_t channels, uint16_t* patch, int64_t slack);
+
 }  // namespace tandem::cpu

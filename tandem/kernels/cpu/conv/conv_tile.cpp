@@ -40,7 +40,8 @@ void tile(const cpu::ConvTileArgs& args) {
   for (int64_t r = 0; r < args.kernel_rows; ++r) {
     const float* pixels[kRows];
 #pragma GCC unroll 8
-    for (int m = 0; m < kRows; ++m) pixels[m] = args.pixels[m] + r * args.row_pitch;
+    for (int m = 0; m < kRows; ++m)
+      pixels[m] = static_cast<const float*>(args.pixels[m]) + r * args.row_pitch;
     const int64_t run = args.run;
     for (int64_t k = 0; k < run; ++k, weights += kVecs * kLanes) {
       FloatVec w[kVecs];

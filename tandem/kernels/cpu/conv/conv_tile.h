@@ -21,7 +21,7 @@ ConvTileSize conv_tile_size();
 // sums[m][n] = (add ? sums[m][n] : 0) + sum over r, k of pixels[m][r * row_pitch + k] * weights[r][k][n],
 // for `rows` m (all rows of the tile size), n in [0, vecs * lanes).
 struct ConvTileArgs {
-  const float* pixels[kConvPixels];
+  const void* pixels[kConvPixels];  // of floats
   int64_t kernel_rows;
   int64_t run;  // k of a kernel row
   int64_t row_pitch;

@@ -18,12 +18,14 @@ KernelRun update(const OptimizerSetting& setting, const Attrs& more, double lr, 
   Attrs attrs = more;
   attrs.set("masters", int64_t{setting.masters});
   attrs.set("decay", seeds.size() == 2 ? "1,1" : "1");
+  if (setting.reads_sums()) attrs.set("slots", slots_text(seeds.size(), /*one_parameter=*/true));
   KernelRun run(setting.op, attrs);
   std::vector<double> hyper = hyper_values(setting.op);
   hyper[kHyperLr] *= lr;
   hyper[kHyperDecay] *= decay;
   run.in(DType::F32, {static_cast<int64_t>(hyper.size())}, hyper);
   run.in({2}, {2.5, 1.0});
+  if (setting.reads_sums()) run.in({2}, sums_values(1));
   for (uint64_t seed : seeds) {
     run.random_in(setting.weight, {kElems}, seed).random_in(setting.gradient, {kElems}, seed + 1);
     for (size_t i = 0; i < setting.num_states(); ++i)
@@ -66,7 +68,7 @@ TEST(GroupRates, Are20StepsOfAdamWInDouble) {
     for (size_t i = 0; i < w.size(); ++i) g.push_back(std::sin(static_cast<double>(i + 1) * step));
     KernelRun run(Op::AdamW,
                   {{"masters", int64_t{0}}, {"decay", "1"}, {"rates", "1,1;0.3,2"}, {"rate", "1"}});
-    run.in(DType::F32, {8}, {kLr, kDecay, static_cast<double>(step), 1, 0, kBeta1, kBeta2, kEps});
+    run.in(DType::F32, {10}, {kLr, kDecay, static_cast<double>(step), 1, 0, 0, 0, kBeta1, kBeta2, kEps});
     run.in({2}, {1, 1});
     for (const std::vector<double>* tensor : {&w, &g, &m, &v}) run.in(DType::F32, {3}, *tensor);
     for (int i = 0; i < 4; ++i) run.in_place_out();

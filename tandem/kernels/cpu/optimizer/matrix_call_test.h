@@ -13,11 +13,11 @@ inline HostTensor doubles(DType dtype, const std::vector<double>& values) {
   return tensor;
 }
 
-// Loss scale 2, clipped, momentum 0.9.
+// Loss scale 2, clipped by norm and by value, momentum 0.9.
 inline Call direction_call(DType gradient, DType direction, int64_t elems, bool finite, bool keep) {
   Call call{Op::MuonDirection, {}, {}, {}, {{"dtype", std::string(dtype_name(direction))}}};
   if (keep) call.attrs.set("keep", int64_t{1});
-  call.in = {doubles(DType::F32, {0.01, 0.1, 3, 0.5, 2, 0.9, 0.95, 1e-8, 0.9}),
+  call.in = {doubles(DType::F32, {0.01, 0.1, 3, 0.5, 2, 0.25, 0, 0.9, 0.95, 1e-8, 0.9}),
              doubles(DType::F64, {2.5, finite ? 1.0 : 0.0}), random_tensor(gradient, {elems}, 1),
              random_tensor(DType::F32, {elems}, 2)};
   call.out = {{direction, {elems}}, call.in[2].type, call.in[3].type};

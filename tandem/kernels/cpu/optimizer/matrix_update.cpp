@@ -22,10 +22,11 @@ namespace {
 template <typename G, typename U>
 void direct_elems(const OptimizerStep<Muon>& step, bool keep, G* g, float* m, U* u, int64_t elems) {
   const FloatTag d;
-  const auto factor = hn::Set(d, step.grad_factor);
+  const auto factor = hn::Set(d, step.grad_factor), largest = hn::Set(d, step.largest);
   const auto momentum = hn::Set(d, step.own.momentum), rest = hn::Set(d, step.own.rest);
   for_each_vector(static_cast<size_t>(elems), [&](size_t i, auto part) {
-    const auto fresh = hn::Mul(rest, hn::Mul(load_float(d, g + i, part), factor));
+    const auto scaled = hn::Mul(load_float(d, g + i, part), factor);
+    const auto fresh = hn::Mul(rest, hn::Min(hn::Max(scaled, hn::Neg(largest)), largest));
     const auto mean = hn::Add(hn::Mul(momentum, load_float(d, m + i, part)), fresh);
     store_float(d, mean, m + i, part);
     store_float(d, hn::Add(hn::Mul(momentum, mean), fresh), u + i, part);

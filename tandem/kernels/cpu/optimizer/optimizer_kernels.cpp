@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "tandem/kernels/cpu/optimizer/optimizer_chunks.h"
 #include "tandem/kernels/cpu/pointwise/pointwise.h"
@@ -19,9 +20,9 @@ bool is_packed(const ParamGroup& group) {
   return !group.states.empty() && group.states[0].type.dtype != DType::F32;
 }
 
-// Blocks of states are made fp32, updated, and kept in fewer bits again.
-void update_packed(const ParamGroup& group, Op op, int64_t step, int64_t begin, const UpdateChunk& chunk,
-                   const std::function<void(const UpdateChunk&)>& update) {
+// Blocks of states are made fp32, updated, and kept in fewer bits again, unless they are only read.
+void visit_packed(const ParamGroup& group, Op op, std::optional<int64_t> step, int64_t begin,
+                  const UpdateChunk& chunk, const std::function<void(const UpdateChunk&)>& visit) {
   const std::span<const StateTensor> names = optimizer_entry(*optimizer_of(op)).states;
   float states[kMaxStates][kStateBlock];
   for (int64_t at = 0; at < chunk.elems; at += kStateBlock) {
@@ -38,14 +39,39 @@ void update_packed(const ParamGroup& group, Op op, int64_t step, int64_t begin, 
                     scale_of(s), std::span(states[s], static_cast<size_t>(block.elems)));
       block.states[s] = states[s];
     }
-    update(block);
-    for (size_t s = 0; s < group.states.size(); ++s) {
+    visit(block);
+    for (size_t s = 0; step && s < group.states.size(); ++s) {
       pack_states(group.states[s].type.dtype, names[s].square,
                   std::span(states[s], static_cast<size_t>(block.elems)),
-                  rounding_key(step, static_cast<int>(s)), group.key + static_cast<uint64_t>(begin + at),
+                  rounding_key(*step, static_cast<int>(s)), group.key + static_cast<uint64_t>(begin + at),
                   address(group.states[s], begin + at), scale_of(s));
     }
   }
+}
+
+OptimizerChunks chunks_of(std::span<const ParamGroup> groups) {
+  OptimizerChunks chunks;
+  for (const ParamGroup& group : groups) chunks.add_tensor(group.w->elems());
+  return chunks;
+}
+
+// Without states.
+UpdateChunk chunk_of(const ParamGroup& group, int64_t begin, int64_t elems, bool keep_gradients) {
+  return {.w_dtype = group.w->type.dtype,
+          .g_dtype = group.g->type.dtype,
+          .w = address(*group.w, begin),
+          .g = address(*group.g, begin),
+          .states = {},
+          .master = group.master == nullptr ? nullptr : address(*group.master, begin),
+          .decayed = group.decayed,
+          .keep_gradient = keep_gradients,
+          .slot = group.slot,
+          .rate = group.rate,
+          .elems = elems};
+}
+
+void set_states(const ParamGroup& group, int64_t begin, UpdateChunk& chunk) {
+  for (size_t s = 0; s < group.states.size(); ++s) chunk.states[s] = group.states[s].as<float>() + begin;
 }
 
 }  // namespace
@@ -54,27 +80,17 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, bool skip,
                 const std::function<void(const UpdateChunk&)>& update) {
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
   const std::vector<ParamGroup> groups = read_param_groups(op, args);
-  OptimizerChunks chunks;
-  for (const ParamGroup& group : groups) chunks.add_tensor(group.w->elems());
+  const OptimizerChunks chunks = chunks_of(groups);
   pool.parallel_for(chunks.size(), [&](int64_t task, int) {
     const auto [tensor, begin, elems] = chunks[task];
     const ParamGroup& group = groups[tensor];
-    UpdateChunk chunk{.w_dtype = group.w->type.dtype,
-                      .g_dtype = group.g->type.dtype,
-                      .w = address(*group.w, begin),
-                      .g = address(*group.g, begin),
-                      .states = {},
-                      .master = group.master == nullptr ? nullptr : address(*group.master, begin),
-                      .decayed = group.decayed,
-                      .keep_gradient = keep_gradients,
-                      .rate = group.rate,
-                      .elems = elems};
+    UpdateChunk chunk = chunk_of(group, begin, elems, keep_gradients);
     if (is_packed(group) && !skip) {
       const auto step = static_cast<int64_t>(args.in[0].as<float>()[kHyperStep]);
-      return update_packed(group, op, step, begin, chunk, update);
+      return visit_packed(group, op, step, begin, chunk, update);
     }
-    for (size_t s = 0; s < group.states.size(); ++s) chunk.states[s] = group.states[s].as<float>() + begin;
     if (!skip) {
+      set_states(group, begin, chunk);
       update(chunk);
     } else if (!keep_gradients) {
       std::memset(chunk.g, 0, static_cast<size_t>(elems * dtype_bytes(chunk.g_dtype)));
@@ -82,10 +98,27 @@ void update_all(Op op, const KernelArgs& args, ThreadPool& pool, bool skip,
   });
 }
 
+void measure_all(Op op, std::span<const ParamGroup> groups, ThreadPool& pool,
+                 const std::function<void(const UpdateChunk&, int64_t)>& measure) {
+  const OptimizerChunks chunks = chunks_of(groups);
+  pool.parallel_for(chunks.size(), [&](int64_t task, int) {
+    const auto [tensor, begin, elems] = chunks[task];
+    const ParamGroup& group = groups[tensor];
+    UpdateChunk chunk = chunk_of(group, begin, elems, true);
+    const auto visit = [&](const UpdateChunk& part) { measure(part, task); };
+    if (is_packed(group)) return visit_packed(group, op, {}, begin, chunk, visit);
+    set_states(group, begin, chunk);
+    visit(chunk);
+  });
+}
+
 void add_optimizer_kernels(KernelRegistry& registry) {
+  add_exact_norm_kernels(registry);
   add_global_norm_kernels(registry);
   add_update_kernels(registry);
+  add_parameter_sums_kernels(registry);
   add_matrix_update_kernels(registry);
+  add_factored_update_kernels(registry);
   add_ema_kernels(registry);
 }
 

@@ -48,24 +48,30 @@ std::vector<HostTensor> updated(const OptimizerSetting& setting, int64_t elems,
     for (int64_t i = 0; i < elems + 2 * kShift; ++i)
       ref::set(buffers.back().arg(), i, std::abs(buffers.back().at(i)));
   }
-  if (setting.masters) buffers.push_back(random_buffer(master_dtype(setting.weight), elems, 1));
+  const DType master = setting.halves() ? DType::I16 : DType::F32;
+  if (setting.masters) buffers.push_back(random_buffer(master, elems, 1));
   const std::vector<double> values = hyper_values(setting.op);
   HostTensor hyper(DType::F32, {static_cast<int64_t>(values.size())}), norm(DType::F64, {2});
   for (size_t i = 0; i < values.size(); ++i) ref::set(hyper.arg(), static_cast<int64_t>(i), values[i]);
   ref::set(norm.arg(), 0, 2.5);
   ref::set(norm.arg(), 1, 1);
 
+  HostTensor sums(DType::F64, {2});
+  for (int64_t i = 0; i < 2; ++i) ref::set(sums.arg(), i, sums_values(1)[static_cast<size_t>(i)]);
   std::vector<TensorArg> in = {hyper.arg(), norm.arg()};
+  if (setting.reads_sums()) in.push_back(sums.arg());
+  const size_t first = in.size();
   std::string decay;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     for (HostTensor& buffer : buffers) in.push_back(piece(buffer, cuts[i], cuts[i + 1]));
     decay += i == 0 ? "1" : ",1";
   }
-  const Attrs attrs{{"masters", int64_t{setting.masters}}, {"decay", decay}};
+  Attrs attrs{{"masters", int64_t{setting.masters}}, {"decay", decay}};
+  if (setting.reads_sums()) attrs.set("slots", slots_text(cuts.size() - 1, true));
   const KernelRegistry registry = all_kernels();
   Stream stream(pool_of(num_threads));
   registry.by_name("cpu." + std::string(op_name(setting.op)))
-      .run({in, std::span(in).subspan(2), attrs, {}}, stream);
+      .run({in, std::span(in).subspan(first), attrs, {}}, stream);
   return buffers;
 }
 
@@ -90,7 +96,8 @@ TEST(OptimizerPieces, HaveTheBitsOfTheWholeHoweverItIsCut) {
 
 TEST(OptimizerPieces, MayBeNoneAtAll) {
   for (Op op : optimizer_ops()) {
-    const auto buffers = updated({op, DType::F32, DType::F32, false}, 5, {0}, 1);
+    const bool averages = optimizer_entry(*optimizer_of(op)).averages;
+    const auto buffers = updated({op, DType::F32, DType::F32, averages}, 5, {0}, 1);
     for (size_t i = 0; i < std::min<size_t>(3, buffers.size()); ++i)
       EXPECT_EQ(buffers[i], random_buffer(DType::F32, 5, i + 1)) << i;
   }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tandem/base/split_float.h"
@@ -19,10 +20,13 @@ constexpr double kNorm = 2.5;  // clipped
 KernelRun update(const OptimizerSetting& setting, bool finite = true, bool keep = false) {
   std::string decay;
   for (size_t i = 0; i < kSizes.size(); ++i) decay += i == 0 ? "1" : i % 2 == 0 ? ",1" : ",0";
-  KernelRun run(setting.op, {{"masters", setting.masters ? 1 : 0}, {"decay", decay}, {"keep", keep ? 1 : 0}});
+  Attrs attrs{{"masters", setting.masters ? 1 : 0}, {"decay", decay}, {"keep", keep ? 1 : 0}};
+  if (setting.reads_sums()) attrs.set("slots", slots_text(kSizes.size()));
+  KernelRun run(setting.op, std::move(attrs));
   const std::vector<double> hyper = hyper_values(setting.op);
   run.in(DType::F32, {static_cast<int64_t>(hyper.size())}, hyper);
   run.in({2}, {kNorm, finite ? 1.0 : 0.0});
+  if (setting.reads_sums()) run.in({2 * static_cast<int64_t>(kSizes.size())}, sums_values(kSizes.size()));
   uint64_t seed = 1;
   for (int64_t n : kSizes) {
     run.random_in(setting.weight, {n}, seed).random_in(setting.gradient, {n}, seed + 1);
@@ -106,6 +110,43 @@ float updated_weight(const OptimizerStep<Muon>& step, bool decayed, float w, flo
   return w * (decayed ? step.keep : 1) - step.lr * o;
 }
 
+float updated_weight(const OptimizerStep<Lamb>& step, bool decayed, float w, float g, float* states) {
+  float &m = states[0], &v = states[1];
+  m = step.own.beta1 * m + step.own.rest1 * g;
+  v = step.own.beta2 * v + step.own.rest2 * (g * g);
+  const float root = std::sqrt(v) * step.own.root_scale + step.own.eps;
+  const float direction = (step.own.mean_scale * m) / root + (decayed ? step.decay : 0) * w;
+  return w - (step.lr * step.own.trust) * direction;
+}
+float updated_weight(const OptimizerStep<Lars>& step, bool decayed, float w, float g, float* states) {
+  states[0] = step.own.momentum * states[0] + step.own.trust * ((decayed ? step.decay : 0) * w + g);
+  return w - step.lr * states[0];
+}
+
+float updated_weight(const OptimizerStep<Adafactor>& step, bool decayed, float w, float u, float*) {
+  return w * (decayed ? step.keep : 1) - step.own.trust * u;
+}
+
+float updated_weight(const OptimizerStep<ScheduleFree>& step, bool decayed, float x, float g, float* states) {
+  float &lead = states[0], &v = states[1];
+  v = step.own.beta2 * v + step.own.rest2 * (g * g);
+  const float shown = x + step.own.share * lead;
+  const float direction =
+      g / (std::sqrt(v) * step.own.root_scale + step.own.eps) + (decayed ? step.decay : 0) * shown;
+  const float moved = lead - step.lr * direction;
+  lead = step.own.rest * moved;
+  return x + step.own.average * moved;
+}
+
+// The weight that is stored beside a master: that, or what passes read.
+template <typename Rule>
+float stored_weight(const OptimizerStep<Rule>&, float trained, const float*) {
+  return trained;
+}
+float stored_weight(const OptimizerStep<ScheduleFree>& step, float x, const float* states) {
+  return x + step.own.share * states[0];
+}
+
 // Values of all magnitudes, subnormal ones too.
 HostTensor spread_tensor(DType dtype, int64_t elems, uint64_t stream) {
   HostTensor tensor = random_tensor(dtype, {elems}, stream);
@@ -145,7 +186,8 @@ std::vector<HostTensor> spelled_out(const OptimizerSetting& setting, const Optim
     for (size_t s = 0; s < setting.num_states(); ++s) states.push_back(tensors[2 + s].arg().as<float>()[i]);
     const float old = setting.halves() ? join_float({w.as<BFloat16>()[i].bits, master.as<int16_t>()[i]})
                                        : static_cast<float>(ref::get(weight, i));
-    const float grad = static_cast<float>(ref::get(g, i)) * op_grad_factor(step);
+    const float scaled = static_cast<float>(ref::get(g, i)) * op_grad_factor(step);
+    const float grad = std::clamp(scaled, -op_largest(step), op_largest(step));
     const float updated = updated_weight(step, decayed, old, grad, states.data());
     for (size_t s = 0; s < setting.num_states(); ++s) tensors[2 + s].arg().as<float>()[i] = states[s];
     if (setting.halves()) {
@@ -154,7 +196,12 @@ std::vector<HostTensor> spelled_out(const OptimizerSetting& setting, const Optim
       master.as<int16_t>()[i] = halves.low;
     } else {
       ref::set(weight, i, static_cast<double>(updated));
-      ref::set(w, i, static_cast<double>(updated));
+      const float stored = stored_weight(step, updated, states.data());
+      if (setting.averages() && setting.weight == DType::BF16) {
+        w.as<BFloat16>()[i].bits = split_float(stored).high;
+      } else {
+        ref::set(w, i, static_cast<double>(stored));
+      }
     }
     ref::set(g, i, 0);
   }
@@ -169,11 +216,16 @@ void expect_spelled_out(const OptimizerSetting& setting) {
   for (size_t i = 0; i < values.size(); ++i) ref::set(hyper.arg(), static_cast<int64_t>(i), values[i]);
   ref::set(norm.arg(), 0, kNorm);
   ref::set(norm.arg(), 1, 1);
-  const auto step = optimizer_step<Rule>(hyper.arg().as<float>(), norm.arg().as<double>());
+  const std::vector<double> measured = sums_values(1);
+  HostTensor sums(DType::F64, {2});
+  for (int64_t i = 0; i < 2; ++i) ref::set(sums.arg(), i, measured[static_cast<size_t>(i)]);
+  const auto plain = optimizer_step<Rule>(hyper.arg().as<float>(), norm.arg().as<double>());
   for (const bool decayed : {false, true}) {
+    const auto step = with_trust(plain, sums.arg().as<double>(), 0, decayed);
     const std::vector<HostTensor> tensors = spread_parameter(setting, 10007);
     Call call{setting.op, {hyper, norm}, {}, {}, {{"masters", int64_t{setting.masters}}}};
     call.attrs.set("decay", std::string(decayed ? "1" : "0"));
+    if (setting.reads_sums()) call.in.push_back(sums);
     for (const HostTensor& tensor : tensors) {
       call.out.push_back(tensor.type);
       call.shares.push_back(static_cast<int>(call.in.size()));
@@ -198,7 +250,7 @@ TEST(OptimizerKernels, HaveTheBitsThatAreSpelledOutOnEveryTarget) {
 TEST(OptimizerStep, HasTheBiasCorrectionsOfItsCount) {
   const double norm[2] = {1, 1};
   for (const double count : {1, 2, 3, 10, 1000, 12345, 1 << 24}) {
-    const float hyper[] = {0.01f, 0.1f, static_cast<float>(count), 0.5f, 2, 0.9f, 0.95f, 1e-8f};
+    const float hyper[] = {0.01f, 0.1f, static_cast<float>(count), 0.5f, 2, 0, 0, 0.9f, 0.95f, 1e-8f};
     const OptimizerStep<AdamW> step = optimizer_step<AdamW>(hyper, norm);
     const double beta1 = hyper[kHyperOwn], beta2 = hyper[kHyperOwn + 1];
     EXPECT_FLOAT_EQ(step.own.rate, static_cast<float>(hyper[kHyperLr] / (1 - std::pow(beta1, count))));

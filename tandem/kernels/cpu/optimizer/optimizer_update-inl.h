@@ -13,6 +13,7 @@
 #include "tandem/kernels/cpu/optimizer/optimizer_kernels.h"
 #include "tandem/kernels/cpu/pointwise/pointwise-inl.h"
 #include "tandem/kernels/cpu/pointwise/pointwise.h"
+#include "tandem/optimizers/optimizers.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem {
@@ -55,14 +56,26 @@ HWY_INLINE void store_split(FloatTag d, FloatVec v, BFloat16* high, int16_t* low
   std::memcpy(low, padded_low, part.count * sizeof(int16_t));
 }
 
-// The weight alone, its fp32 master beside it, or a bf16 weight with its master's low half.
-enum class Trained { Weight, Master, Halves };
+// A number that a master is not stored beside, rounded as if it was.
+template <typename W>
+HWY_INLINE void store_alone(FloatTag d, FloatVec v, W* dst, auto part) {
+  if constexpr (std::is_same_v<W, BFloat16>) {
+    alignas(64) int16_t low[HWY_MAX_BYTES / sizeof(float)];
+    store_split(d, v, dst, low, part);
+  } else {
+    store_float(d, v, dst, part);
+  }
+}
+
+// The weight alone, its fp32 master beside it, a bf16 weight with its master's low half, or a master whose
+// weight is another number.
+enum class Trained { Weight, Master, Halves, Apart };
 
 template <Trained kTrained, typename W>
 HWY_INLINE FloatVec load_trained(FloatTag d, const cpu::UpdateChunk& chunk, const W* w, size_t i, auto part) {
   if constexpr (kTrained == Trained::Halves) {
     return load_joined(d, w + i, static_cast<const int16_t*>(chunk.master) + i, part);
-  } else if constexpr (kTrained == Trained::Master) {
+  } else if constexpr (kTrained == Trained::Master || kTrained == Trained::Apart) {
     return load_float(d, static_cast<const float*>(chunk.master) + i, part);
   } else {
     return load_float(d, w + i, part);
@@ -102,39 +115,66 @@ HWY_INLINE FloatVec apply_rule(const cpu::UpdateChunk& chunk, FloatVec w, FloatV
   }
 }
 
+// How a stored gradient is read: unscaled, and clipped.
+struct GradientReader {
+  template <typename Optimizer>
+  explicit GradientReader(const OptimizerStep<Optimizer>& step)
+      : factor(hn::Set(FloatTag(), op_grad_factor(step))), largest(hn::Set(FloatTag(), op_largest(step))) {}
+
+  template <typename G>
+  HWY_INLINE FloatVec read(const G* g, auto part) const {
+    const auto scaled = hn::Mul(load_float(FloatTag(), g, part), factor);
+    return hn::Min(hn::Max(scaled, hn::Neg(largest)), largest);
+  }
+
+  FloatVec factor, largest;
+};
+
 template <size_t kStates, Trained kTrained, typename W, typename G>
-HWY_INLINE void update_elems(const cpu::UpdateChunk& chunk, float grad_factor, const auto& rule) {
+HWY_INLINE void update_elems(const cpu::UpdateChunk& chunk, const GradientReader& reader, const auto& rule) {
   const FloatTag d;
   W* w = static_cast<W*>(chunk.w);
   G* g = static_cast<G*>(chunk.g);
-  const auto factor = hn::Set(d, grad_factor);
   for_each_vector(static_cast<size_t>(chunk.elems), [&](size_t i, auto part) {
     const auto old = load_trained<kTrained>(d, chunk, w, i, part);
-    const auto grad = hn::Mul(load_float(d, g + i, part), factor);
+    const auto grad = reader.read(g + i, part);
     const auto updated = apply_rule<kStates>(chunk, old, grad, i, part, rule);
-    store_trained<kTrained>(d, updated, chunk, w, i, part);
+    if constexpr (kTrained == Trained::Apart) {
+      store_float(d, updated, static_cast<float*>(chunk.master) + i, part);
+      store_alone(d, rule.shown(updated, load_float(d, chunk.states[0] + i, part)), w + i, part);
+    } else {
+      store_trained<kTrained>(d, updated, chunk, w, i, part);
+    }
     if (!chunk.keep_gradient) store_float(d, hn::Zero(d), g + i, part);
   });
 }
 
-template <size_t kStates, Trained kTrained, typename W>
-HWY_INLINE void update_by_gradient(const cpu::UpdateChunk& chunk, float grad_factor, const auto& rule) {
-  if (chunk.g_dtype == DType::F32) {
-    update_elems<kStates, kTrained, W, float>(chunk, grad_factor, rule);
-  } else {
-    update_elems<kStates, kTrained, W, W>(chunk, grad_factor, rule);
-  }
+// Calls visit with the types of a chunk: visit.template operator()<Trained, W, G>().
+template <bool kApart, typename Visit>
+HWY_INLINE void with_types(const cpu::UpdateChunk& chunk, const Visit& visit) {
+  cpu::with_storage(chunk.w_dtype, [&]<typename W>(W) {
+    const auto by_gradient = [&]<Trained kTrained>() {
+      if (chunk.g_dtype == DType::F32) {
+        visit.template operator()<kTrained, W, float>();
+      } else {
+        visit.template operator()<kTrained, W, W>();
+      }
+    };
+    if constexpr (kApart) {
+      by_gradient.template operator()<Trained::Apart>();
+    } else if (chunk.master != nullptr) {
+      constexpr Trained kMaster = std::is_same_v<W, BFloat16> ? Trained::Halves : Trained::Master;
+      by_gradient.template operator()<kMaster>();
+    } else {
+      by_gradient.template operator()<Trained::Weight>();
+    }
+  });
 }
 
-template <size_t kStates>
-HWY_INLINE void update_chunk(const cpu::UpdateChunk& chunk, float grad_factor, const auto& rule) {
-  cpu::with_storage(chunk.w_dtype, [&]<typename W>(W) {
-    if (chunk.master != nullptr) {
-      constexpr Trained kMaster = std::is_same_v<W, BFloat16> ? Trained::Halves : Trained::Master;
-      update_by_gradient<kStates, kMaster, W>(chunk, grad_factor, rule);
-    } else {
-      update_by_gradient<kStates, Trained::Weight, W>(chunk, grad_factor, rule);
-    }
+template <typename Optimizer>
+HWY_INLINE void update_chunk(const cpu::UpdateChunk& chunk, const GradientReader& reader, const auto& rule) {
+  with_types<Optimizer::kEntry.averages>(chunk, [&]<Trained kTrained, typename W, typename G>() {
+    update_elems<Optimizer::kEntry.rule_states(), kTrained, W, G>(chunk, reader, rule);
   });
 }
 

@@ -1,6 +1,8 @@
 // A call of an optimizer whose states are kept in fewer bits than fp32, for the tests of all backends.
 #pragma once
 
+#include <cstring>
+
 #include "tandem/base/split_float.h"
 #include "tandem/kernels/cpu/optimizer/optimizer_setting_test.h"
 #include "tandem/kernels/cpu/pointwise/pointwise_test.h"
@@ -8,7 +10,7 @@
 
 namespace tandem::cpu {
 
-// Parameters of these sizes, each from some element of its own on; `packed` is bf16 or u8.
+// Parameters of these sizes, each from some element of its own on; `packed` is bf16 or u8, or f32.
 inline Call packed_call(const OptimizerSetting& setting, DType packed, const std::vector<int64_t>& sizes,
                         bool finite) {
   const bool scaled = packed == DType::U8;
@@ -20,6 +22,13 @@ inline Call packed_call(const OptimizerSetting& setting, DType packed, const std
   ref::set(norm.arg(), 0, 2.5);
   ref::set(norm.arg(), 1, finite ? 1 : 0);
   call.in = {hyper, norm};
+  if (setting.reads_sums()) {
+    const std::vector<double> measured = sums_values(sizes.size());
+    HostTensor sums(DType::F64, {static_cast<int64_t>(measured.size())});
+    for (size_t i = 0; i < measured.size(); ++i) ref::set(sums.arg(), static_cast<int64_t>(i), measured[i]);
+    call.in.push_back(sums);
+    call.attrs.set("slots", slots_text(sizes.size()));
+  }
   std::string decay, keys;
   for (size_t p = 0; p < sizes.size(); ++p) {
     const int64_t elems = sizes[p];
@@ -34,6 +43,10 @@ inline Call packed_call(const OptimizerSetting& setting, DType packed, const std
         state[static_cast<size_t>(i)] = static_cast<float>(square ? start.at(i) * start.at(i) : start.at(i));
       tensors.emplace_back(packed, Shape({elems}));
       scales.emplace_back(DType::F32, Shape({num_state_blocks(elems)}));
+      if (packed == DType::F32) {
+        std::memcpy(tensors.back().bytes.data(), state.data(), state.size() * sizeof(float));
+        continue;
+      }
       pack_states(packed, square, state, 1, 0, tensors.back().bytes.data(), scales.back().arg().as<float>());
     }
     if (scaled) tensors.insert(tensors.end(), scales.begin(), scales.end());
@@ -56,7 +69,7 @@ inline Call packed_call(const OptimizerSetting& setting, DType packed, const std
 inline std::vector<OptimizerSetting> packed_settings() {
   std::vector<OptimizerSetting> settings;
   for (const OptimizerSetting& setting : optimizer_settings()) {
-    if (setting.num_states() > 0) settings.push_back(setting);
+    if (setting.num_states() > 0 && !setting.averages()) settings.push_back(setting);
   }
   return settings;
 }

@@ -148,6 +148,11 @@ bool supports_binary(const CallSignature& call) {
          call.in[0].shape.elems() == call.out[0].shape.elems() &&
          call.in[1].shape.elems() == call.out[0].shape.elems();
 }
+bool supports_add(const CallSignature& call) {  // perhaps into one of the two
+  CallSignature two = call;
+  two.in.resize(std::min<size_t>(call.in.size(), 2));
+  return supports_binary(two);
+}
 bool supports_cast(const CallSignature& call) {
   return call.in.size() == 1 && is_storage(call.in[0].dtype) && is_storage(call.out[0].dtype);
 }
@@ -180,7 +185,7 @@ void cap_values_grad(const TensorArg& dy, const TensorArg& x, double cap, const 
 
 void add_pointwise_kernels(KernelRegistry& registry) {
   add_dropout_kernels(registry);
-  registry.add({"cpu.add", Op::Add, supports_binary, nullptr, add});
+  registry.add({"cpu.add", Op::Add, supports_add, nullptr, add});
   registry.add({"cpu.scale", Op::Scale, supports_unary, nullptr, scale});
   registry.add({"cpu.gelu", Op::Gelu, supports_unary, nullptr, gelu});
   registry.add({"cpu.gelu_grad", Op::GeluGrad, supports_binary, nullptr, gelu_grad});

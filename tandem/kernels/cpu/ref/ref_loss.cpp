@@ -1,6 +1,7 @@
 // Reference losses: softmax cross-entropy on logits, or on the product x w^T without keeping it.
 #include <algorithm>
 
+#include "tandem/base/exact/fixed_point.h"
 #include "tandem/ir/loss_terms.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 
@@ -154,7 +155,11 @@ void run_linear_cross_entropy_grad(const KernelArgs& args, Stream&) {
 }
 
 void run_add_stats(const KernelArgs& args, Stream&) {
-  for (int64_t i = 0; i < args.in[1].elems(); ++i) accumulate(args.out[0], i, get(args.in[1], i));
+  const bool fixed = args.attrs.integer_or("fixed", 0) != 0;
+  for (int64_t i = 0; i < args.in[1].elems(); ++i) {
+    const double stat = get(args.in[1], i);
+    accumulate(args.out[0], i, fixed ? to_fixed_point(stat) : stat);
+  }
 }
 
 }  // namespace

@@ -60,14 +60,14 @@ KernelRun& with_hyper(KernelRun& run, const std::vector<double>& hyper) {
 
 TEST(RefSquareSums, UnscalesAndAddsThePiecesOfASlot) {
   KernelRun run(Op::SquareSums, {{"slots", "0,2,0"}, {"num_slots", 3}});
-  with_hyper(run, {0, 0, 1, 0.5, 0, 0, 0, 0}).in({2}, {7, 8});
+  with_hyper(run, {0, 0, 1, 0.5, 0, 0, 0, 0, 0, 0}).in({2}, {7, 8});
   run.in({1}, {6}).in({2}, {0, 4}).in({1}, {8}).out({6}).run_reference();
   EXPECT_EQ(run.result(0), (std::vector<double>{9 + 16, 0, 4, 0, 7, 8}));
 }
 
 TEST(RefSquareSums, CountsThePiecesThatAreNotFinite) {
   KernelRun run(Op::SquareSums, {{"slots", "0,0,1"}, {"num_slots", 2}});
-  with_hyper(run, {0, 0, 1, 1, 0, 0, 0, 0}).in({0}, {});
+  with_hyper(run, {0, 0, 1, 1, 0, 0, 0, 0, 0, 0}).in({0}, {});
   run.in({1}, {HUGE_VAL}).in({2}, {1, std::nan("")}).in({1}, {3}).out({3}).run_reference();
   EXPECT_EQ(run.result(0)[1], 9);
   EXPECT_EQ(run.result(0)[2], 2);
@@ -85,7 +85,7 @@ TEST(RefGlobalNorm, IsTheRootOfTheSlotsAndFiniteIfEverythingWas) {
 
 TEST(RefAdamW, FirstStepMovesByTheLearningRate) {
   KernelRun run(Op::AdamW, {{"masters", 0}, {"decay", "1,0"}});
-  with_hyper(run, {0.1, 0.01, 1, 0.25, 0, 0.9, 0.999, 0}).in({2}, {0.5, 1});
+  with_hyper(run, {0.1, 0.01, 1, 0.25, 0, 0, 0, 0.9, 0.999, 0}).in({2}, {0.5, 1});
   for (int param = 0; param < 2; ++param) run.in({1}, {1}).in({1}, {2}).in({1}, {0}).in({1}, {0});
   for (int output = 0; output < 8; ++output) run.in_place_out();
   run.run_reference();
@@ -98,7 +98,7 @@ TEST(RefAdamW, FirstStepMovesByTheLearningRate) {
 
 TEST(RefAdamW, CorrectsTheBiasOfLaterSteps) {
   KernelRun run(Op::AdamW, {{"masters", 0}, {"decay", "0"}});
-  with_hyper(run, {0.1, 0, 2, 1, 0, 0.5, 0.75, 1}).in({2}, {4, 1});
+  with_hyper(run, {0.1, 0, 2, 1, 0, 0, 0, 0.5, 0.75, 1}).in({2}, {4, 1});
   run.in({1}, {10}).in({1}, {4}).in({1}, {2}).in({1}, {3});
   for (int output = 0; output < 4; ++output) run.in_place_out();
   run.run_reference();
@@ -108,7 +108,7 @@ TEST(RefAdamW, CorrectsTheBiasOfLaterSteps) {
 
 TEST(RefAdamW, ClipsByTheGlobalNorm) {
   KernelRun run(Op::AdamW, {{"masters", 0}, {"decay", "0"}});
-  with_hyper(run, {0.1, 0, 1, 1, 2, 0.9, 0.999, 0}).in({2}, {8, 1});
+  with_hyper(run, {0.1, 0, 1, 1, 2, 0, 0, 0.9, 0.999, 0}).in({2}, {8, 1});
   run.in({1}, {1}).in({1}, {4}).in({1}, {0}).in({1}, {0});
   for (int output = 0; output < 4; ++output) run.in_place_out();
   expect_near(run.run_reference().result(2), {0.1}, 1e-6);  // 4 * 2 / 8 = 1
@@ -116,7 +116,7 @@ TEST(RefAdamW, ClipsByTheGlobalNorm) {
 
 TEST(RefAdamW, RoundsTheMasterIntoTheWeight) {
   KernelRun run(Op::AdamW, {{"masters", 1}, {"decay", "0"}});
-  with_hyper(run, {0x1p-12, 0, 1, 1, 0, 0.9, 0.999, 0}).in({2}, {1, 1});
+  with_hyper(run, {0x1p-12, 0, 1, 1, 0, 0, 0, 0.9, 0.999, 0}).in({2}, {1, 1});
   run.in(DType::F16, {1}, {1}).in({1}, {-1}).in({1}, {0}).in({1}, {0}).in(DType::F32, {1}, {1});
   for (int output = 0; output < 5; ++output) run.in_place_out();
   run.run_reference();
@@ -127,7 +127,7 @@ TEST(RefAdamW, RoundsTheMasterIntoTheWeight) {
 TEST(RefAdamW, KeepsOfTheMasterWhatABf16WeightLacks) {
   const auto stepped = [](double rate, double low) {
     KernelRun run(Op::AdamW, {{"masters", 1}, {"decay", "0"}});
-    with_hyper(run, {rate, 0, 1, 1, 0, 0.9, 0.999, 0}).in({2}, {1, 1});
+    with_hyper(run, {rate, 0, 1, 1, 0, 0, 0, 0.9, 0.999, 0}).in({2}, {1, 1});
     run.in(DType::BF16, {1}, {1}).in({1}, {-1}).in({1}, {0}).in({1}, {0}).in(DType::I16, {1}, {low});
     for (int output = 0; output < 5; ++output) run.in_place_out();
     run.run_reference();
@@ -140,7 +140,7 @@ TEST(RefAdamW, KeepsOfTheMasterWhatABf16WeightLacks) {
 
 TEST(RefAdamW, SkipsAStepWhoseGradientsAreNotFinite) {
   KernelRun run(Op::AdamW, {{"masters", 0}, {"decay", "1"}});
-  with_hyper(run, {0.1, 0.1, 1, 1, 0, 0.9, 0.999, 0}).in({2}, {HUGE_VAL, 0});
+  with_hyper(run, {0.1, 0.1, 1, 1, 0, 0, 0, 0.9, 0.999, 0}).in({2}, {HUGE_VAL, 0});
   run.in({1}, {1}).in({1}, {HUGE_VAL}).in({1}, {2}).in({1}, {3});
   for (int output = 0; output < 4; ++output) run.in_place_out();
   run.run_reference();
@@ -152,7 +152,7 @@ TEST(RefAdamW, SkipsAStepWhoseGradientsAreNotFinite) {
 
 TEST(RefSgd, AddsDecayToTheGradientAndKeepsMomentum) {
   KernelRun run(Op::Sgd, {{"masters", 0}, {"decay", "1,0"}});
-  with_hyper(run, {0.1, 0.1, 1, 0.5, 0, 0.9}).in({2}, {1, 1});
+  with_hyper(run, {0.1, 0.1, 1, 0.5, 0, 0, 0, 0.9}).in({2}, {1, 1});
   for (int param = 0; param < 2; ++param) run.in({1}, {1}).in({1}, {4}).in({1}, {3});
   for (int output = 0; output < 6; ++output) run.in_place_out();
   run.run_reference();
@@ -164,7 +164,7 @@ TEST(RefSgd, AddsDecayToTheGradientAndKeepsMomentum) {
 
 TEST(RefLion, MovesByTheSignAndDecaysApart) {
   KernelRun run(Op::Lion, {{"masters", 0}, {"decay", "1,0"}});
-  with_hyper(run, {0.125, 0.5, 1, 0.5, 0, 0.5, 0.75}).in({2}, {1, 1});
+  with_hyper(run, {0.125, 0.5, 1, 0.5, 0, 0, 0, 0.5, 0.75}).in({2}, {1, 1});
   for (int param = 0; param < 2; ++param) run.in({2}, {4, 4}).in({2}, {-4, 8}).in({2}, {4, -4});
   for (int output = 0; output < 6; ++output) run.in_place_out();
   run.run_reference();

@@ -1,10 +1,12 @@
 // Reference optimizers. The weight updated is the master where there is one; the stored weight is then its
 // rounding, and beside a bf16 weight only the rest of the master is stored.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "tandem/base/exact/exact_squares.h"
 #include "tandem/base/split_float.h"
-#include "tandem/ir/placed_boxes.h"
+#include "tandem/ir/factored_parts.h"
 #include "tandem/kernels/cpu/ref/ref_tensor.h"
 #include "tandem/optimizers/packed_state.h"
 #include "tandem/runtime/optimizer_args.h"
@@ -12,7 +14,24 @@
 namespace tandem::cpu::ref {
 namespace {
 
+void run_exact_square_sums(const KernelArgs& args) {
+  ExactSquares sum;
+  for (size_t piece = 2; piece < args.in.size(); ++piece) {
+    for (int64_t i = 0; i < args.in[piece].elems(); ++i) {
+      const auto g = static_cast<float>(get(args.in[piece], i));
+      sum.add({&g, 1});
+    }
+  }
+  double limbs[ExactSquares::kLimbs];
+  sum.write(limbs);
+  for (int64_t i = 0; i < ExactSquares::kLimbs; ++i) set(args.out[0], i, limbs[i]);
+  set(args.out[0], ExactSquares::kLimbs, sum.is_finite() ? 0 : 1);
+  for (int64_t i = 0; i < args.in[1].elems(); ++i)
+    set(args.out[0], ExactSquares::kLimbs + 1 + i, get(args.in[1], i));
+}
+
 void run_square_sums(const KernelArgs& args, Stream&) {
+  if (args.attrs.integer_or("exact", 0) != 0) return run_exact_square_sums(args);
   const TensorArg &stats = args.in[1], &sums = args.out[0];
   const double inv_scale = get(args.in[0], kHyperInvScale);
   const std::vector<int64_t> slots = read_slots(args);
@@ -33,6 +52,11 @@ void run_global_norm(const KernelArgs& args, Stream&) {
   const int64_t num_slots = args.attrs.integer("num_slots");
   double sum = 0;
   for (int64_t i = 0; i < num_slots; ++i) sum += get(sums, i);
+  if (args.attrs.integer_or("exact", 0) != 0) {
+    const double total = ExactSquares::total({sums.as<double>(), ExactSquares::kLimbs});
+    sum = get(sums, num_slots) == 0 ? std::pow(get(args.in[1], kHyperInvScale), 2) * total
+                                    : std::numeric_limits<double>::infinity();
+  }
   set(args.out[0], 0, std::sqrt(sum));
   set(args.out[0], 1, get(sums, num_slots) == 0 && std::isfinite(sum) ? 1 : 0);
 }
@@ -41,6 +65,12 @@ void run_global_norm(const KernelArgs& args, Stream&) {
 double gradient_factor(const KernelArgs& args) {
   const double norm = get(args.in[1], 0), clip = get(args.in[0], kHyperClip);
   return get(args.in[0], kHyperInvScale) * (clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1);
+}
+
+// A stored gradient, unscaled and clipped by the norm, then by value.
+double get_gradient(const KernelArgs& args, const TensorArg& g, int64_t i, double factor) {
+  const double largest = get(args.in[0], kHyperClipValue), scaled = get(g, i) * factor;
+  return largest > 0 ? std::clamp(scaled, -largest, largest) : scaled;
 }
 
 // The number that is trained.
@@ -59,6 +89,12 @@ void set_weight(const ParamGroup& group, int64_t i, double value) {
   }
   if (group.master != nullptr) set(*group.master, i, value);
   set(*group.w, i, group.master != nullptr ? get(*group.master, i) : value);
+}
+
+// A weight that no master is stored beside, rounded as if one was.
+void set_alone(const TensorArg& w, int64_t i, double value) {
+  if (w.type.dtype != DType::BF16) return set(w, i, value);
+  w.as<BFloat16>()[i].bits = split_float(static_cast<float>(value)).high;
 }
 
 // One element: the new weight, and its states in place.
@@ -107,34 +143,101 @@ class WideStates {
   std::vector<TensorArg> args_;
 };
 
+std::vector<double> own_hyper_values(const TensorArg& hyper) {
+  std::vector<double> own;
+  for (int64_t i = kHyperOwn; i < hyper.elems(); ++i) own.push_back(get(hyper, i));
+  return own;
+}
+
+// What a rule makes of norms of whole parameters, of `elems` elements; `sums` are those of squares.
+template <typename Rule>
+double trust_in(const TensorArg& sums, const ParamGroup& group, const ExactStep& step, double elems) {
+  if constexpr (Rule::kEntry.granularity == Granularity::Tensor) {
+    std::vector<float> hyper(kHyperOwn + Rule::kEntry.hyper.size());  // rules look before their own, too
+    hyper[kHyperAverage] = static_cast<float>(step.average);
+    std::copy_n(step.own, Rule::kEntry.hyper.size(), hyper.begin() + kHyperOwn);
+    const typename Rule::Scalars scalars =
+        Rule::scalars(hyper.data() + kHyperOwn, step.lr, static_cast<int64_t>(step.count));
+    if (group.decayed || Rule::kEntry.factored)
+      return Rule::trust(scalars, step.decay, get(sums, 2 * group.slot) / elems,
+                         get(sums, 2 * group.slot + 1) / elems);
+  }
+  return 1;
+}
+
+// The learning rate and the decay of a parameter.
+void set_factors(const TensorArg& hyper, const std::vector<GroupFactors>& rates, const ParamGroup& group,
+                 ExactStep& step) {
+  const GroupFactors& factors = rates.at(group.rate);
+  step.lr = get(hyper, kHyperLr) * factors.lr;
+  step.decay = group.decayed ? get(hyper, kHyperDecay) * factors.decay : 0;
+}
+
 // The optimizer's definition (its header in tandem/optimizers), unless the step is skipped; zeroes the
 // gradients, unless they are to be kept.
 template <Op kOp, typename Rule>
 void run_update(const KernelArgs& args, Stream&) {
   const TensorArg& hyper = args.in[0];
-  std::vector<double> own;
-  for (int64_t i = kHyperOwn; i < hyper.elems(); ++i) own.push_back(get(hyper, i));
+  const std::vector<double> own = own_hyper_values(hyper);
   ExactStep step{0, 0, get(hyper, kHyperStep), own.data()};
+  const bool takes_gradients = !Rule::kEntry.takes_directions();
   const std::vector<GroupFactors> rates = read_rates(args.attrs);
-  const bool takes_gradients = Rule::kEntry.granularity == Granularity::Element;
+  step.average = get(hyper, kHyperAverage);
   const double factor = takes_gradients ? gradient_factor(args) : 1;
   const bool skip = get(args.in[1], 1) == 0;  // the gradients are not finite
   const bool keep_gradients = args.attrs.integer_or("keep", 0) != 0;
   for (const ParamGroup& given : read_param_groups(kOp, args)) {
     WideStates wide(given, Rule::kEntry);
     const ParamGroup& group = wide.group();
-    const GroupFactors& factors = rates.at(group.rate);
-    step.lr = get(hyper, kHyperLr) * factors.lr;
-    step.decay = group.decayed ? get(hyper, kHyperDecay) * factors.decay : 0;
+    set_factors(hyper, rates, group, step);
+    step.trust = trust_in<Rule>(args.in[2], group, step, static_cast<double>(rates.at(group.rate).elems));
     for (int64_t i = 0; i < group.w->elems(); ++i) {
-      const double g = get(*group.g, i) * factor;
+      const double g = takes_gradients ? get_gradient(args, *group.g, i, factor) : get(*group.g, i);
       if (!skip)
         set_weight(group, i,
                    updated<Rule>(step, group, i, g, std::make_index_sequence<Rule::kEntry.rule_states()>()));
+      if constexpr (Rule::kEntry.averages) {
+        if (!skip) set_alone(*group.w, i, Rule::shown(step, get(*group.master, i), get(group.states[0], i)));
+      }
       if (!keep_gradients) set(*group.g, i, 0);
     }
     if (!skip) wide.pack(static_cast<int64_t>(step.count));
   }
+}
+
+template <typename Rule, size_t... kStates>
+double measured(const ExactStep& step, const ParamGroup& group, int64_t i, double g,
+                std::index_sequence<kStates...>) {
+  return Rule::measured(step, get_weight(group, i), g, get(group.states[kStates], i)...);
+}
+
+template <Op kOp, typename Rule>
+void run_parameter_sums(const KernelArgs& args, Stream&) {
+  const TensorArg &hyper = args.in[0], &sums = args.out[0];
+  const std::vector<double> own = own_hyper_values(hyper);
+  ExactStep step{0, 0, get(hyper, kHyperStep), own.data()};
+  const std::vector<GroupFactors> rates = read_rates(args.attrs);
+  const double factor = gradient_factor(args);
+  for (int64_t i = 0; i < sums.elems(); ++i) set(sums, i, 0);
+  for (const ParamGroup& given : read_measured_groups(kOp, args)) {
+    const WideStates wide(given, Rule::kEntry);
+    const ParamGroup& group = wide.group();
+    set_factors(hyper, rates, group, step);
+    for (int64_t i = 0; i < group.w->elems(); ++i) {
+      const double g =
+          Rule::kEntry.takes_directions() ? get(*group.g, i) : get_gradient(args, *group.g, i, factor);
+      const double other =
+          measured<Rule>(step, group, i, g, std::make_index_sequence<Rule::kEntry.rule_states()>());
+      accumulate(sums, 2 * group.slot, std::pow(get_weight(group, i), 2));
+      accumulate(sums, 2 * group.slot + 1, std::pow(other, 2));
+    }
+  }
+}
+
+void run_blend_weights(const KernelArgs& args, Stream&) {
+  const double share = get(args.in[0], 0);
+  for (int64_t i = 0; i < args.out[0].elems(); ++i)
+    set_alone(args.out[0], i, get(args.in[2], i) + share * get(args.in[3], i));
 }
 
 void run_ema(const KernelArgs& args, Stream&) {
@@ -154,16 +257,74 @@ void run_ema(const KernelArgs& args, Stream&) {
 }
 
 void run_muon_direction(const KernelArgs& args, Stream&) {
-  const TensorArg &hyper = args.in[0], &g = args.in[2], &m = args.in[3];
-  std::vector<double> own;
-  for (int64_t i = kHyperOwn; i < hyper.elems(); ++i) own.push_back(get(hyper, i));
+  const TensorArg &g = args.in[2], &m = args.in[3];
+  const std::vector<double> own = own_hyper_values(args.in[0]);
   const double factor = gradient_factor(args);
   const bool skip = get(args.in[1], 1) == 0;
   for (int64_t i = 0; i < g.elems(); ++i) {
     double mean = get(m, i);
-    set(args.out[0], i, skip ? 0 : Muon::direction(own.data(), get(g, i) * factor, mean));
+    set(args.out[0], i, skip ? 0 : Muon::direction(own.data(), get_gradient(args, g, i, factor), mean));
     if (!skip) set(m, i, mean);
     if (args.attrs.integer_or("keep", 0) == 0) set(g, i, 0);
+  }
+}
+
+// Calls visit(element of the piece, row, column).
+template <typename Visit>
+void for_factored(const FactoredPart& part, Visit&& visit) {
+  for (const auto& [offset, box] : part.boxes) {
+    int64_t at = offset;
+    for (int64_t row = box.row_begin; row < box.row_end; ++row) {
+      for (int64_t col = box.col_begin; col < box.col_end; ++col) visit(at++, row, col);
+    }
+  }
+}
+
+void run_factor_sums(const KernelArgs& args, Stream&) {
+  const TensorArg& sums = args.out[0];
+  const double factor = gradient_factor(args);
+  const std::vector<FactoredPart> parts = parse_factored(args.attrs.text("parts"));
+  for (int64_t i = 0; i < sums.elems(); ++i) set(sums, i, 0);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for_factored(parts[i], [&](int64_t at, int64_t row, int64_t col) {
+      const double square = std::pow(get_gradient(args, args.in[2 + i], at, factor), 2);
+      accumulate(sums, parts[i].first + row, square);
+      if (!parts[i].factors.is_vector())
+        accumulate(sums, parts[i].first + parts[i].factors.rows + col, square);
+    });
+  }
+}
+
+void run_factor_moments(const KernelArgs& args, Stream&) {
+  if (get(args.in[1], 1) == 0) return;  // the step is skipped
+  const double share = get(args.in[0], kHyperAverage);
+  const std::vector<Factors> list = parse_factors(args.attrs.text("factors"));
+  int64_t next = 0;
+  for (size_t s = 0; s < list.size(); ++s) {
+    for (int64_t i = 0; i < list[s].size(); ++i) {
+      const int64_t counted = i >= list[s].rows ? list[s].rows : list[s].is_vector() ? 1 : list[s].cols;
+      const double mean = get(args.in[2], next++) / static_cast<double>(counted), old = get(args.out[s], i);
+      set(args.out[s], i, old + share * (mean - old));
+    }
+  }
+}
+
+void run_factor_directions(const KernelArgs& args, Stream&) {
+  if (get(args.in[1], 1) == 0) return;
+  const double factor = gradient_factor(args);
+  const std::vector<FactoredPart> parts = parse_factored(args.attrs.text("parts"));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const TensorArg &g = args.out[2 * i], &state = args.out[2 * i + 1];
+    const Factors& factors = parts[i].factors;
+    double mean = 0;
+    for (int64_t row = 0; row < factors.rows; ++row)
+      mean += get(state, row) / static_cast<double>(factors.rows);
+    for_factored(parts[i], [&](int64_t at, int64_t row, int64_t col) {
+      const double root = factors.is_vector()
+                              ? Adafactor::root_of(get(state, row))
+                              : Adafactor::root_of(get(state, row), get(state, factors.rows + col), mean);
+      set(g, at, get_gradient(args, g, at, factor) * root);
+    });
   }
 }
 
@@ -207,7 +368,14 @@ void add_optimizer(KernelRegistry& registry) {
 #define TANDEM_ADD(type, name) add(registry, Op::type, run_update<Op::type, type>);
   TANDEM_OPTIMIZERS(TANDEM_ADD)
 #undef TANDEM_ADD
+#define TANDEM_ADD(type, name) add(registry, Op::type##Sums, run_parameter_sums<Op::type, type>);
+  TANDEM_TENSOR_OPTIMIZERS(TANDEM_ADD)
+#undef TANDEM_ADD
+  add(registry, Op::BlendWeights, run_blend_weights);
   add(registry, Op::Ema, run_ema);
+  add(registry, Op::FactorSums, run_factor_sums);
+  add(registry, Op::FactorMoments, run_factor_moments);
+  add(registry, Op::FactorDirections, run_factor_directions);
   add(registry, Op::MuonDirection, run_muon_direction);
   add(registry, Op::NormalizeMatrix, run_normalize_matrix);
   add(registry, Op::PlaceMatrix, run_place_matrix);

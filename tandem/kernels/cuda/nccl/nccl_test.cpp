@@ -304,7 +304,8 @@ TEST(Nccl, parts_are_summed_as_the_cpu_sums_them) {
         std::vector<const std::byte*> pointers;
         for (int i = 0; i < kParts; ++i)
           pointers.push_back(memory.data() + parts.offset + i * elems * dtype_bytes(from));
-        tandem::sum_parts(pointers, from, memory.data() + dst.offset, to, elems, accumulate);
+        tandem::sum_parts(pointers, from, memory.data() + dst.offset, to, elems,
+                          accumulate ? SumInto::Add : SumInto::Overwrite);
         EXPECT_EQ(memory, found) << dtype_name(from) << " into " << dtype_name(to) << ", " << elems
                                  << " elements";
       }

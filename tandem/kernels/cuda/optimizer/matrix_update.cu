@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kThreads)
   Group<U, kSize> out;
 #pragma unroll
   for (int e = 0; e < kSize; ++e) {
-    const float fresh = __fmul_rn(step.own.rest, __fmul_rn(to_float(grad.value[e]), step.grad_factor));
+    const float scaled = __fmul_rn(to_float(grad.value[e]), step.grad_factor);
+    const float fresh = __fmul_rn(step.own.rest, fminf(fmaxf(scaled, -step.largest), step.largest));
     mean.value[e] = __fadd_rn(__fmul_rn(step.own.momentum, mean.value[e]), fresh);
     const float ahead = __fadd_rn(__fmul_rn(step.own.momentum, mean.value[e]), fresh);
     out.value[e] = from_float<U>(step.skip ? 0.0f : ahead);

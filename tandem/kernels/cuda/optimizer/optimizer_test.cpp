@@ -45,6 +45,10 @@ std::vector<HostTensor> parameter(const OptimizerSetting& setting, int64_t elems
 Call update(const OptimizerSetting& setting, const std::vector<int64_t>& sizes, bool finite = true,
             bool keep = false) {
   Call call{setting.op, {hyper(setting.op), norm(finite)}, {}, {}, {{"masters", int64_t{setting.masters}}}};
+  if (setting.reads_sums()) {
+    call.in.push_back(tensor_of(DType::F64, sums_values(sizes.size())));
+    call.attrs.set("slots", slots_text(sizes.size()));
+  }
   std::string decay;
   for (size_t i = 0; i < sizes.size(); ++i) {
     for (HostTensor& tensor : parameter(setting, sizes[i], 8 * i)) {
@@ -150,10 +154,11 @@ TEST(CudaOptimizer, HasTheBitsOfTheCpuStepAfterStep) {
       call.in[0] = hyper(setting.op, step);
       call.in[1] = tensor_of(DType::F64, {0.1 + 1.3 * step, 1});  // clipped after the first
       std::vector<HostTensor> results = expect_bits_of_cpu(call);
+      const size_t first = call.in.size() - results.size();
       for (size_t i = 0; i < results.size(); ++i) {
         const bool is_gradient = i % setting.group_size() == 1;
-        call.in[i + 2] = is_gradient ? random_tensor(setting.gradient, results[i].type.shape, 100 + i)
-                                     : std::move(results[i]);
+        call.in[i + first] = is_gradient ? random_tensor(setting.gradient, results[i].type.shape, 100 + i)
+                                         : std::move(results[i]);
       }
     }
   }
@@ -178,7 +183,7 @@ TEST(CudaOptimizer, HasTheBitsOfTheCpuForAllMagnitudes) {
       for (const bool keep : {true, false}) {
         SCOPED_TRACE(fmt::format("{} finite {} keep {}", setting.name(), finite, keep));
         Call call = update(setting, {5 * kChunk + 3, 4 * kChunk + 1}, finite, keep);
-        for (size_t i = 2; i < call.in.size(); ++i) spread(call.in[i], i);
+        for (size_t i = setting.reads_sums() ? 3 : 2; i < call.in.size(); ++i) spread(call.in[i], i);
         expect_bits_of_cpu(call);
       }
     }
@@ -187,7 +192,7 @@ TEST(CudaOptimizer, HasTheBitsOfTheCpuForAllMagnitudes) {
 
 TEST(CudaOptimizer, MayHaveNoParametersAtAll) {
   TANDEM_NEEDS_GPU();
-  for (const Op op : optimizer_ops()) run_on_gpu(update({op, DType::F32, DType::F32, false}, {}));
+  for (const Op op : optimizer_ops()) run_on_gpu(update({op, DType::F32, DType::F32, true}, {}));
 }
 
 // A device copy of a host tensor.
@@ -254,15 +259,18 @@ template <typename Memory = OnDevice>
 std::vector<HostTensor> updated_pieces(const OptimizerSetting& setting, const std::vector<int64_t>& cuts) {
   std::vector<Memory> buffers;
   for (const HostTensor& tensor : parameter(setting, kCuts.back() + 3, 1)) buffers.emplace_back(tensor);
-  Memory scalars(hyper(setting.op)), verdict(norm(true));
+  Memory scalars(hyper(setting.op)), verdict(norm(true)), sums(tensor_of(DType::F64, sums_values(1)));
   std::vector<TensorArg> in = {scalars.whole(), verdict.whole()};
+  if (setting.reads_sums()) in.push_back(sums.whole());
+  const size_t first = in.size();
   std::string decay;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     for (Memory& buffer : buffers) in.push_back(buffer.piece(cuts[i], cuts[i + 1]));
     decay += i == 0 ? "1" : ",1";
   }
-  const Attrs attrs{{"masters", int64_t{setting.masters}}, {"decay", decay}};
-  const std::span<const TensorArg> out = std::span(in).subspan(2);
+  Attrs attrs{{"masters", int64_t{setting.masters}}, {"decay", decay}};
+  if (setting.reads_sums()) attrs.set("slots", slots_text(cuts.size() - 1, true));
+  const std::span<const TensorArg> out = std::span(in).subspan(first);
   if constexpr (std::is_same_v<Memory, OnHost>) {
     Stream stream(cpu::pool_of(2));
     cpu_kernel(setting.op).run({in, out, attrs, {}}, stream);

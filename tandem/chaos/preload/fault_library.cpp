@@ -1,6 +1,6 @@
 // Preloaded into a rank (LD_PRELOAD), it counts the calls that concern files under one directory and makes
-// the N-th of them go wrong, so that a test can put a fault at every place there is (faults.py). The
-// environment:
+// the N-th of them go wrong, so that a fault can be put at every place there is (tandem chaos, and the tests'
+// faults.py); or it hurts the rank's connections. The environment:
 //   TANDEM_FAULT_DIR   absolute path: calls for this directory and what is in it count
 //   TANDEM_FAULT_RANK  only in processes with this RANK; "-": without one
 //   TANDEM_FAULT_AT    N, from 1; absent or 0: nothing goes wrong
@@ -17,15 +17,23 @@
 //   TANDEM_FAULT_HOLD  a pattern: the K-th call in a process that matches it waits before anything else,
 //                      from the moment in which <log>.RANK.held-K appears until there is a <log>.RANK.go-K
 //   TANDEM_FAULT_PLAIN 1: no rename that exchanges or refuses to replace (EINVAL), as on NFS
+//   TANDEM_FAULT_NET   of a first attempt's rank, once TANDEM_FAULT_NET_MS have passed since its start:
+//     cut              the connection that it next sends through is closed
+//     slow             for three seconds every send waits 5 ms
+//     stall            the next send waits 20 s
+//                      a file <log>.RANK.net says that it has happened
 // System calls are made directly: a call that this library makes never comes back to it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -206,9 +214,50 @@ std::FILE* open_stream(const char* path, const char* mode, const char* name) {
   return file;
 }
 
+double now_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// As of the library's loading, which is the process's start.
+struct Network {
+  double from_s = now_s() + 1e-3 * std::atof(std::string(variable("TANDEM_FAULT_NET_MS")).c_str());
+  std::string kind{variable("TANDEM_FAULT_NET")};
+  bool faulty = !kind.empty() && variable("RANK") == variable("TANDEM_FAULT_RANK") &&
+                std::atoi(std::string(variable("TORCHELASTIC_RESTART_COUNT")).c_str()) == 0;
+};
+const Network g_network;
+
+// Whether the send is to fail.
+bool hurt_send(int fd) {
+  static std::atomic<bool> begun{false};
+  if (!g_network.faulty || now_s() < g_network.from_s) return false;
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return false;
+  if (domain != AF_INET && domain != AF_INET6) return false;
+  const bool first = !begun.exchange(true);
+  if (first && !settings().log.empty()) append(settings().log + ".net", g_network.kind + "\n");
+  if (g_network.kind == "slow" && now_s() < g_network.from_s + 3) ::usleep(5000);
+  if (g_network.kind == "stall" && first) ::usleep(20000000);
+  if (g_network.kind != "cut" || !first) return false;
+  ::shutdown(fd, SHUT_RDWR);
+  errno = ECONNRESET;
+  return true;
+}
+
 }  // namespace
 
 extern "C" {
+
+ssize_t send(int fd, const void* data, size_t bytes, int flags) {
+  return hurt_send(fd) ? -1 : ::syscall(SYS_sendto, fd, data, bytes, flags, nullptr, 0);
+}
+
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return hurt_send(fd) ? -1 : ::syscall(SYS_sendmsg, fd, message, flags);
+}
 
 ssize_t write(int fd, const void* data, size_t bytes) {
   const Verdict verdict = judge("write", path_of(fd), true, true);

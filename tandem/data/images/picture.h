@@ -1,0 +1,39 @@
+// Pixels of an image in memory, and a part of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tandem {
+
+struct ImageSize {
+  int64_t height = 0, width = 0;
+};
+
+// 8 bits a channel, [height, width, channels].
+struct Picture {
+  int64_t height = 0, width = 0, channels = 0;
+  std::vector<uint8_t> pixels;
+};
+
+// In pixels; edges may lie within one.
+struct Box {
+  double top = 0, left = 0, height = 0, width = 0;
+};
+
+// The largest square in the middle: what evaluation sees.
+inline Box middle_square(const ImageSize& size) {
+  const auto side = static_cast<double>(size.height < size.width ? size.height : size.width);
+  return {(static_cast<double>(size.height) - side) / 2, (static_cast<double>(size.width) - side) / 2, side,
+          side};
+}
+
+// An image as a set keeps it: the bytes of a JPEG or PNG file, or, where there is a height, pixels.
+struct StoredImage {
+  std::vector<std::byte> bytes;
+  int64_t height = 0, width = 0, channels = 0;
+  bool is_encoded() const { return height == 0; }
+};
+
+}  // namespace tandem

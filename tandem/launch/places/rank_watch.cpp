@@ -1,0 +1,266 @@
+#include "tandem/launch/places/rank_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "tandem/launch/failure.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kGap_s = 2;         // between looks: this process did not run
+constexpr double kSuspicion_s = 1;   // from here on it is asked whether the rank got a core
+constexpr double kTimesLonger = 4;   // than ever before
+constexpr double kHighLoad = 4;      // a core, from which on all take long
+constexpr double kMuchSlower = 1.4;  // busy, than the median of the others ...
+constexpr double kLeastMs = 2;       // ... and by this much
+constexpr double kSlowNoMore = 1.2;
+constexpr double kBoard_s = 0.5;
+constexpr size_t kMostLearned = 4096;
+
+double median_of_others(std::span<const Whereabouts> ranks, int but, double Whereabouts::*value) {
+  std::vector<double> values;
+  for (const Whereabouts& place : ranks) {
+    if (place.rank != but) values.push_back(place.*value);
+  }
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void RankWatch::Timer::restart(uint64_t seen, double now_s) {
+  version = seen;
+  since_s = now_s;
+  starved_at.reset();
+  starved_s = 0;
+}
+
+RankWatch::RankWatch(std::vector<Rank> ranks, std::string node, const Limits& limits, Facts facts,
+                     std::function<double()> load)
+    : node_(std::move(node)), limits_(limits), facts_(std::move(facts)), load_(std::move(load)) {
+  for (Rank& rank : ranks) {
+    Watched& watched = ranks_.emplace_back();
+    watched.rank = rank.rank;
+    watched.page = std::move(rank.page);
+  }
+}
+
+const PlacePage& RankWatch::page(const Watched& rank) const {
+  return *std::launder(reinterpret_cast<const PlacePage*>(rank.page->data()));
+}
+
+// All timers stand still for that long.
+void RankWatch::skip(double seconds) {
+  for (Watched& rank : ranks_) {
+    if (rank.stopped_since) *rank.stopped_since += seconds;
+    rank.all.since_s += seconds;
+    for (Timer& timer : rank.streams) timer.since_s += seconds;
+  }
+}
+
+// From a moment of suspicion on, without the time in which a thread of the rank waited for a core.
+void RankWatch::measure(Timer& timer, double now_s, pid_t pid) {
+  if (now_s - timer.since_s < kSuspicion_s) return;
+  const ProcessFacts facts = facts_(pid);
+  if (facts.state == 't') return timer.restart(timer.version, now_s);
+  if (!timer.starved_at) {
+    timer.starved_at = facts.starved_s;
+    return;
+  }
+  for (const auto& [thread, starved_s] : facts.starved_s) {
+    const auto before = timer.starved_at->find(thread);
+    const double more = starved_s - (before != timer.starved_at->end() ? before->second : 0);
+    timer.starved_s = std::max(timer.starved_s, more);
+  }
+}
+
+std::optional<double> RankWatch::stuck_for(Watched& rank, double now_s, pid_t pid, Whereabouts& place) {
+  const double load = std::max(1.0, load_() / kHighLoad);
+  for (int i = 0; i < PlacePage::kStreams; ++i) {
+    Timer& timer = rank.streams[i];
+    uint64_t version = 0;
+    const LineRecord line = page(rank).streams[i].read(&version);
+    if (version != timer.version) {
+      if (!rank.commands[i].empty() && timer.effective_s(now_s) > kSuspicion_s &&
+          rank.longest.size() < kMostLearned) {
+        double& longest = rank.longest[rank.commands[i]];
+        longest = std::max(longest, timer.effective_s(now_s));
+      }
+      timer.restart(version, now_s);
+      rank.commands[i] = line.doing == Doing::Computes ? fmt::format("{} {}", place.program, line.index) : "";
+      continue;
+    }
+    if (rank.commands[i].empty()) continue;
+    measure(timer, now_s, pid);
+    const auto longest = rank.longest.find(rank.commands[i]);
+    const double usual =
+        longest != rank.longest.end() ? longest->second : static_cast<double>(line.expected_s);
+    if (timer.effective_s(now_s) < load * (limits_.stuck_s + kTimesLonger * usual)) continue;
+    place.index = line.index;
+    place.command = line.get_name();
+    place.block = line.block;
+    place.collective = false;
+    return now_s - timer.since_s;
+  }
+  const bool own_code = place.state == "running" && place.index < 0 && !place.collective &&
+                        place.what != "device" && place.what != "evaluation";
+  if (!own_code || place.since_s < kSuspicion_s) return std::nullopt;
+  measure(rank.all, now_s, pid);
+  if (rank.all.effective_s(now_s) < load * limits_.own_code_s) return std::nullopt;
+  return now_s - rank.all.since_s;
+}
+
+std::vector<Verdict> RankWatch::look(double now_s, std::span<const Condition> conditions,
+                                     std::vector<Whereabouts> others) {
+  if (looked_s_ > 0 && now_s - looked_s_ > kGap_s) skip(now_s - looked_s_);
+  looked_s_ = now_s;
+  struct Found {
+    int rank;
+    const char* kind;
+    double for_s;
+  };
+  std::vector<Found> found;
+  here_.clear();
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Watched& rank = ranks_[i];
+    const PlacePage& at = page(rank);
+    Whereabouts place = read_whereabouts(at, rank.rank);
+    place.node = node_;
+    place.pid = conditions[i].pid;
+    uint64_t versions = at.main.version.load(std::memory_order_relaxed);
+    for (const auto& line : at.streams) versions += line.version.load(std::memory_order_relaxed);
+    for (const auto& axis : at.calls) {
+      for (const auto& line : axis) versions += line.version.load(std::memory_order_relaxed);
+    }
+    if (versions != rank.all.version || rank.all.since_s == 0) rank.all.restart(versions, now_s);
+    place.since_s = now_s - rank.all.since_s;
+    if (conditions[i].pid == 0) {
+      place.state = place.state == "done" ? "done" : "gone";
+    } else if (conditions[i].stopped) {
+      if (!rank.stopped_since) rank.stopped_since = now_s;
+      if (now_s - *rank.stopped_since >= limits_.stopped_s)
+        found.push_back({rank.rank, "stopped", now_s - *rank.stopped_since});
+      place.state = "stopped";
+    } else {
+      rank.stopped_since.reset();
+      if (const auto for_s = stuck_for(rank, now_s, conditions[i].pid, place)) {
+        place.state = "stuck";
+        found.push_back({rank.rank, "stuck", *for_s});
+      }
+    }
+    here_.push_back(std::move(place));
+  }
+  everywhere_ = here_;
+  everywhere_.insert(everywhere_.end(), std::make_move_iterator(others.begin()),
+                     std::make_move_iterator(others.end()));
+  std::sort(everywhere_.begin(), everywhere_.end(),
+            [](const Whereabouts& a, const Whereabouts& b) { return a.rank < b.rank; });
+  find_waits(everywhere_);
+  std::vector<Verdict> verdicts;
+  for (const Found& each : found) {
+    for (const Whereabouts& place : here_) {
+      if (place.rank == each.rank) verdicts.push_back(verdict(each.kind, place, each.for_s));
+    }
+  }
+  if (auto slow = find_slow(now_s)) verdicts.push_back(std::move(*slow));
+  if (now_s - boarded_s_ >= kBoard_s || !verdicts.empty()) {
+    boarded_s_ = now_s;
+    write_board();
+  }
+  return verdicts;
+}
+
+Verdict RankWatch::verdict(std::string kind, const Whereabouts& place, double for_s) const {
+  Verdict result{place.rank, std::move(kind), for_s, "", place, waiters_of(place.rank, everywhere_),
+                 everywhere_};
+  const std::string waiters = result.waiters.empty()
+                                  ? ""
+                                  : fmt::format("; {} wait{} for it", describe_ranks(result.waiters),
+                                                result.waiters.size() == 1 ? "s" : "");
+  result.line =
+      fmt::format("rank {} on {} is {} {}{}{}", place.rank, place.node, result.kind, describe_place(place),
+                  for_s > 0 ? fmt::format(" for {:.1f} s", for_s) : "", waiters);
+  return result;
+}
+
+// In two windows of steps, one after the other. On one machine with far too much to do it is the scheduler's
+// dice.
+std::optional<Verdict> RankWatch::find_slow(double /*now_s*/) {
+  const bool one_node = everywhere_.size() == here_.size();
+  const auto knows = [](const Whereabouts& place) { return place.steps_done >= 2 * kBusySteps + 2; };
+  if (everywhere_.size() < 2 || !std::all_of(everywhere_.begin(), everywhere_.end(), knows) ||
+      (one_node && load_() > kHighLoad))
+    return std::nullopt;
+  const auto most =
+      std::max_element(everywhere_.begin(), everywhere_.end(),
+                       [](const Whereabouts& a, const Whereabouts& b) { return a.busy_ms < b.busy_ms; });
+  const double others = median_of_others(everywhere_, most->rank, &Whereabouts::busy_ms);
+  const double others_before = median_of_others(everywhere_, most->rank, &Whereabouts::busy_before_ms);
+  if (slow_ && (most->rank != *slow_ || most->busy_ms < kSlowNoMore * others)) slow_.reset();
+  const bool is_slow = most->busy_ms > std::max(kMuchSlower * others, others + kLeastMs) &&
+                       most->busy_before_ms > std::max(kMuchSlower * others_before, others_before + kLeastMs);
+  if (slow_ && most->state == "running") most->state = "slow";
+  if (slow_ || !is_slow) return std::nullopt;
+  slow_ = most->rank;
+  most->state = "slow";
+  const bool mine = std::any_of(here_.begin(), here_.end(),
+                                [&](const Whereabouts& place) { return place.rank == most->rank; });
+  if (!mine) return std::nullopt;  // its own launcher says it
+  Verdict result{most->rank, "slow", 0, "", *most, {}, everywhere_};
+  for (const Whereabouts& place : everywhere_) {
+    if (place.rank != most->rank) result.waiters.push_back(place.rank);
+  }
+  result.line =
+      fmt::format("rank {} on {} is slow: busy {:.0f} ms a step, the others {:.0f}; {} wait{} for it",
+                  most->rank, most->node, most->busy_ms, others, describe_ranks(result.waiters),
+                  result.waiters.size() == 1 ? "s" : "");
+  return result;
+}
+
+std::optional<Verdict> RankWatch::dead(int rank) const {
+  for (const Watched& watched : ranks_) {
+    if (watched.rank != rank || !page(watched).is_used()) continue;
+    Whereabouts place = read_whereabouts(page(watched), rank);
+    place.node = node_;
+    return verdict("dead", place, 0);
+  }
+  return std::nullopt;
+}
+
+std::string RankWatch::message() const {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Whereabouts& place : here_) list.push_back(to_message(place));
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::vector<Whereabouts> RankWatch::parse_message(const std::string& text) {
+  std::vector<Whereabouts> ranks;
+  const nlohmann::json list = nlohmann::json::parse(text, nullptr, false);
+  if (!list.is_array()) return ranks;
+  for (const nlohmann::json& entry : list) ranks.push_back(from_message(entry));
+  return ranks;
+}
+
+std::string RankWatch::run_directory() const {
+  for (const Watched& rank : ranks_) {
+    if (page(rank).is_used() && !page(rank).run_path().empty()) return page(rank).run_path();
+  }
+  return {};
+}
+
+// For rank 0, which keeps status.json.
+void RankWatch::write_board() {
+  if (ranks_.empty() || ranks_.front().rank != 0 || !page(ranks_.front()).is_used()) return;
+  nlohmann::json list = nlohmann::json::array();
+  for (const Whereabouts& place : everywhere_) list.push_back(to_json(place));
+  auto* at = std::launder(reinterpret_cast<PlacePage*>(ranks_.front().page->data()));
+  at->write_board(list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+}  // namespace tandem

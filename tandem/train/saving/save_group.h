@@ -1,0 +1,12 @@
+// The ranks of a run as writers of one checkpoint.
+#pragma once
+
+#include "tandem/checkpoint/writer.h"
+#include "tandem/train/world.h"
+
+namespace tandem {
+
+// All ranks ask together; `world` must outlive it.
+SaveGroup save_group(const World& world);
+
+}  // namespace tandem
