@@ -154,6 +154,7 @@ AttemptResult Supervisor::run() {
       regroup();
   }
   if (first_failure_) tell_failure();
+  if (desk_) desk_->write();
   return {ends(), interrupted_, interrupted_rank_, stopped_from_outside_, regrouping_};
 }
 

@@ -34,7 +34,8 @@ class RankWatchTest : public testing::Test {
     }
     conditions_.assign(regions_.size(), {100, false});
     watch_ = std::make_unique<RankWatch>(
-        std::move(ranks), "node-b", RankWatch::Limits{}, [this](pid_t) { return facts_; },
+        std::move(ranks), "node-b", RankWatch::Limits{},
+        [this](pid_t pid) { return facts_of_.contains(pid) ? facts_of_.at(pid) : facts_; },
         [this] { return load_; });
   }
 
@@ -73,6 +74,7 @@ class RankWatchTest : public testing::Test {
   std::vector<RankWatch::Condition> conditions_;
   std::unique_ptr<RankWatch> watch_;
   ProcessFacts facts_;
+  std::map<pid_t, ProcessFacts> facts_of_;  // of some
   double load_ = 0, now_ = 1000;
 };
 
@@ -153,13 +155,41 @@ TEST_F(RankWatchTest, ACommandNeverSeenMayTakeAsLongAsItsWorkIs) {
   EXPECT_FALSE(wait(2).empty());
 }
 
-TEST_F(RankWatchTest, TimeWithoutACoreDoesNotCount) {
+TEST_F(RankWatchTest, OneWithoutACoreIsNotNamedUntilItHadTwoSecondsOfOne) {
   runs(0, Doing::Computes);
-  wait(1.5);
-  for (int i = 0; i < 100; ++i) {  // it gets a tenth of the time
+  wait(0.5);
+  for (int i = 0; i < 64; ++i) {  // it gets a tenth of the time
     facts_.starved_s[100] += 0.225;
-    EXPECT_TRUE(wait(0.25).empty());
+    EXPECT_TRUE(wait(0.25).empty()) << 0.5 + 0.25 * i;
   }
+  for (int i = 0; i < 8; ++i) {
+    facts_.starved_s[100] += 0.225;
+    if (!wait(0.25).empty()) return;
+  }
+  FAIL() << "18 s, of which 2 were its own";
+}
+
+TEST_F(RankWatchTest, ALoopIsNamedInTimeWhateverTheLoadIs) {
+  load_ = 30;
+  runs(0, Doing::Computes);
+  EXPECT_TRUE(wait(4.9).empty());
+  EXPECT_FALSE(wait(1).empty());
+}
+
+TEST_F(RankWatchTest, WhatACommandWaitedForACoreIsNotLearned) {
+  for (int again = 0; again < 3; ++again) {
+    runs(0, Doing::Computes, 180);
+    wait(0.5);
+    for (int i = 0; i < 8; ++i) {
+      facts_.starved_s[100] += 0.25;
+      EXPECT_TRUE(wait(0.25).empty());
+    }
+    runs(0, Doing::Computes, 181);
+    wait(0.25);
+  }
+  runs(0, Doing::Computes, 180);
+  EXPECT_TRUE(wait(4.9).empty());
+  EXPECT_FALSE(wait(1).empty());
 }
 
 TEST_F(RankWatchTest, NorDoesTimeInWhichTheLauncherDidNotRun) {
@@ -193,6 +223,19 @@ TEST_F(RankWatchTest, NamesOneThatIsSlowWithinTwentySteps) {
     return;
   }
   FAIL() << "not named";
+}
+
+TEST_F(RankWatchTest, OneThatHadToWaitForACoreIsNotSlow) {
+  for (int rank = 0; rank < 4; ++rank) conditions_[static_cast<size_t>(rank)].pid = 100 + rank;
+  facts_of_[102];
+  for (int step = 0; step < 200; ++step) {
+    for (int rank = 0; rank < 4; ++rank) {
+      page(rank).busy_us[step % PlacePage::kSteps] = rank == 2 ? 250'000 : 100'000;
+      page(rank).steps_done = static_cast<uint64_t>(step) + 1;
+    }
+    facts_of_[102].starved_s[102] += 0.150;
+    EXPECT_TRUE(wait(0.25).empty()) << step;
+  }
 }
 
 TEST_F(RankWatchTest, OtherLaunchersReadItsMessage) {

@@ -1,9 +1,10 @@
 #include "tandem/launch/places/verdict_desk.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tandem/base/system.h"
-#include "tandem/launch/places/hang_file.h"
 
 namespace tandem {
 namespace {
@@ -62,8 +63,18 @@ void VerdictDesk::tell_dead(int rank) {
 
 void VerdictDesk::tell(const Verdict& verdict) {
   terminal_.message(verdict.line);
-  const std::string trouble = write_verdict(watch_.run_directory(), verdict, node_);
-  if (!trouble.empty()) terminal_.message("warning: " + trouble);
+  unwritten_.emplace_back(verdict, node_);
+  write();
+}
+
+// Ranks that were hindered before they had a directory may make it on their way to their end.
+void VerdictDesk::write() {
+  try {
+    while (!unwritten_.empty() && unwritten_.front().write(watch_.run_directory())) unwritten_.pop_front();
+  } catch (const std::exception& trouble) {
+    terminal_.message(fmt::format("warning: {}", trouble.what()));
+    unwritten_.clear();
+  }
 }
 
 }  // namespace tandem
