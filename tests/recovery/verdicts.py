@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dist"))
 
 import kill  # noqa: E402
 import ranks  # noqa: E402
+import tandem_run  # noqa: E402
 from ranks import GPT2, config, mesh  # noqa: E402
 from tandem_run import DONE, FAILED, INTERRUPTED  # noqa: E402
 
@@ -274,6 +275,31 @@ class Hindered(ranks.RanksTest, kill.StoppedRuns):
             print(f"{len(seconds) - len(wrong)} of {len(seconds)} named right, after {max(seconds):.1f} s at most, "
                   f"{sum(seconds) / len(seconds):.1f} in the mean", flush=True)
         self.assertEqual([], wrong, "\n".join(wrong[:5]))
+
+    def start_with(self, fault, parallel, *flags):
+        content = config(GPT2, parallel=parallel, train={"steps": 100000, "batch": 4, "micro_batch": 1}, checkpoint={"every": 5})
+        return self.start_ranks(2, *flags, *self.train_command(content, "run"),
+                                env={"TANDEM_TEST_FAULT": fault, **self.environment})
+
+    def test_where_a_message_is_lost_and_all_wait_it_is_told_what_each_waits_for(self):
+        launchers = self.start_with("lose:0:3:4", mesh(pipeline=2), "--stuck-after", 1)
+        self.assertEqual({FAILED}, set(launchers.wait()))
+        self.assertIn("fault: loses a message", launchers.log(0))
+        place = r"in \w+(?: of block \d)? \(pass 1 of 1, command \d+ of \d+\)"
+        self.assertRegex(launchers.errors(0), "(?m)^tandem launch: all ranks wait in collectives for [0-9.]+ s, and nothing moves: "
+                         f"rank 0 {place} for rank 1; rank 1 {place} for rank 0$")
+        self.assertRegex(launchers.errors(0), "(?m)^tandem: error: all ranks wait in collectives")
+        event = tandem_run.read_events(self.directory / "run", "verdict")[-1]
+        self.assertEqual("waiting", event["kind"])
+        self.assertTrue((self.directory / "run" / event["file"]).exists())
+
+    def test_told_to_end_a_launcher_does_not_wait_for_a_rank_that_cannot(self):
+        launchers = self.start_with("loop:1:3:40", mesh("ddp", data=2))
+        self.wait_for(lambda: FAULT.search(launchers.log(1)), "the loop")
+        for process in launchers.processes.values():
+            process.send_signal(TERM)
+        self.assertEqual({FAILED}, set(launchers.wait()))  # of minutes of grace it needs seconds
+        self.assertRegex(launchers.errors(0), r"(?m)^tandem launch: rank 1 on \S+ is stuck in .*; rank 0 waits for it$")
 
     def test_after_a_verdict_the_run_goes_on_to_the_same_bits(self):
         content = config(GPT2, parallel=mesh("ddp", data=2), train={"steps": 30, "batch": 4, "micro_batch": 1},

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/launch/failure.h"
+#include "tandem/launch/places/all_wait.h"
 
 namespace tandem {
 namespace {
@@ -53,6 +54,8 @@ double starved_since(const std::map<pid_t, double>& before, const std::map<pid_t
 }
 
 }  // namespace
+
+std::string Verdict::cause() const { return blames() ? describe_place(place) : line; }
 
 void RankWatch::Timer::restart(uint64_t seen, double now_s) {
   version = seen;
@@ -160,6 +163,7 @@ std::vector<Verdict> RankWatch::look(double now_s, std::span<const Condition> co
     place.node = node_;
     place.pid = conditions[i].pid;
     uint64_t versions = at.main.version.load(std::memory_order_relaxed);
+    versions += at.moved.load(std::memory_order_relaxed);
     for (const auto& line : at.streams) versions += line.version.load(std::memory_order_relaxed);
     for (const auto& axis : at.calls) {
       for (const auto& line : axis) versions += line.version.load(std::memory_order_relaxed);
@@ -194,6 +198,7 @@ std::vector<Verdict> RankWatch::look(double now_s, std::span<const Condition> co
       if (place.rank == each.rank) verdicts.push_back(verdict(each.kind, place, each.for_s));
     }
   }
+  if (auto waiting = find_waiting(); waiting && verdicts.empty()) verdicts.push_back(std::move(*waiting));
   if (auto slow = find_slow(conditions)) verdicts.push_back(std::move(*slow));
   if (now_s - boarded_s_ >= kBoard_s || !verdicts.empty()) {
     boarded_s_ = now_s;
@@ -212,6 +217,18 @@ Verdict RankWatch::verdict(std::string kind, const Whereabouts& place, double fo
   result.line =
       fmt::format("rank {} on {} is {} {}{}{}", place.rank, place.node, result.kind, describe_place(place),
                   for_s > 0 ? fmt::format(" for {:.1f} s", for_s) : "", waiters);
+  return result;
+}
+
+// The launcher of rank 0 says it.
+std::optional<Verdict> RankWatch::find_waiting() const {
+  const auto found = find_all_wait(everywhere_);
+  if (!found || here_.front().rank != 0 ||
+      found->for_s < (found->certain ? limits_.stuck_s : limits_.all_wait_s))
+    return std::nullopt;
+  Verdict result{0, "waiting", found->for_s, "", here_.front(), {}, everywhere_};
+  result.line = fmt::format("all ranks wait in collectives for {:.1f} s, and nothing moves: {}", found->for_s,
+                            found->who);
   return result;
 }
 

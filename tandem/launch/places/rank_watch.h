@@ -2,6 +2,7 @@
 //
 //   stopped   somebody stopped it (SIGSTOP), and it does not go on
 //   stuck     a command that is no collective takes far longer than ever before, or its own code does
+//   waiting   all ranks wait in collectives, and nothing moves: nobody is to blame (all_wait.h)
 //   slow      it is busy for much longer than the others in each step; nothing is done about it
 //
 // What a command takes is learned from the steps before; of one that was never seen it is guessed from its
@@ -26,13 +27,15 @@ namespace tandem {
 
 struct Verdict {
   int rank = 0;
-  std::string kind;  // stopped, stuck, slow, dead
+  std::string kind;  // stopped, stuck, slow, waiting, dead
   double for_s = 0;
   std::string line;                // one line for the user
   Whereabouts place;               // of the rank
   std::vector<int> waiters;        // who wait for it
   std::vector<Whereabouts> ranks;  // all that are known, it among them
   bool is_slow() const { return kind == "slow"; }
+  std::string cause() const;  // why the attempt ends: the place; of ranks that all wait, the line
+  bool blames() const { return kind != "waiting"; }
 };
 
 class RankWatch {
@@ -40,6 +43,7 @@ class RankWatch {
   struct Limits {
     double stopped_s = 5, stuck_s = 5;
     double own_code_s = 120;  // between commands: data, metrics, what a user has written
+    double all_wait_s = 60;   // of all ranks, while no byte moves; where no network can be slow, stuck_s
   };
   struct Rank {
     int rank = 0;
@@ -100,6 +104,7 @@ class RankWatch {
   void measure(Timer& timer, double now_s, pid_t pid);
   void learn(Watched& rank, int stream, double now_s, pid_t pid);
   std::optional<double> stuck_for(Watched& rank, double now_s, pid_t pid, Whereabouts& place);
+  std::optional<Verdict> find_waiting() const;
   std::optional<Verdict> find_slow(std::span<const Condition> conditions);
   bool is_slow_on_its_own(const Whereabouts& rank, std::span<const Condition> conditions);
   Verdict verdict(std::string kind, const Whereabouts& place, double for_s) const;

@@ -93,12 +93,53 @@ TEST_F(RankWatchTest, NamesTheRankThatIsStuckAndWhoWaitForIt) {
             "ranks 0-2 wait for it");
 }
 
-TEST_F(RankWatchTest, RanksThatWaitForEachOtherAreNotBlamed) {
+TEST_F(RankWatchTest, WhereAllHaveComeAndNothingMovesWhatTheyWaitForIsTold) {
   for (int rank = 0; rank < 4; ++rank) {
     runs(rank, Doing::Communicates, 180, 5, "all_gather");
     calls(rank, 7, true);
   }
-  EXPECT_TRUE(wait(200).empty());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(wait(50).empty()) << "a slow network";
+    page(2).moved += 1;
+  }
+  EXPECT_TRUE(wait(59).empty());
+  const std::vector<Verdict> found = wait(2);
+  ASSERT_FALSE(found.empty());
+  EXPECT_FALSE(found[0].blames());
+  EXPECT_EQ(found[0].line,
+            "all ranks wait in collectives for 60.0 s, and nothing moves: ranks 0-3 in all_gather of block 5 "
+            "(pass 2 of 4, command 181 of 709) to which all have come");
+}
+
+TEST_F(RankWatchTest, RanksThatStandInEachOthersWayAreTold) {
+  make({2, 2, 1});  // 0 and 2 on the data axis, 0 and 1 on the tensor axis
+  for (int rank = 0; rank < 4; ++rank) {
+    const bool data = rank == 0 || rank == 3;
+    runs(rank, Doing::Communicates, 180, 5, data ? "all_gather" : "all_reduce");
+    calls(rank, data ? 7 : 6, data, Axis::Data);
+    calls(rank, data ? 2 : 3, !data, Axis::Tensor);
+  }
+  EXPECT_TRUE(wait(4.9).empty());
+  const std::vector<Verdict> found = wait(1);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].kind, "waiting");
+  EXPECT_EQ(
+      found[0].line,
+      "all ranks wait in collectives for 5.0 s, and nothing moves: rank 0 in all_gather of block 5 (pass "
+      "2 of 4, command 181 of 709) for rank 2; rank 1 in all_reduce of block 5 (pass 2 of 4, command 181 "
+      "of 709) for rank 0; rank 2 in all_reduce of block 5 (pass 2 of 4, command 181 of 709) for rank 3; "
+      "rank 3 in all_gather of block 5 (pass 2 of 4, command 181 of 709) for rank 1");
+}
+
+TEST_F(RankWatchTest, WhileOneComputesNobodyWaitsInVain) {
+  for (int rank = 0; rank < 4; ++rank) {
+    runs(rank, Doing::Communicates, 180, 5, "all_gather");
+    calls(rank, 7, true);
+  }
+  for (int i = 0; i < 100; ++i) {
+    runs(3, Doing::Computes, i, 5, "copy", 2);
+    EXPECT_TRUE(wait(1).empty());
+  }
 }
 
 TEST_F(RankWatchTest, NamesAStoppedRankWhereverItIs) {

@@ -18,6 +18,7 @@ std::vector<RankWatch::Rank> watched(const AttemptSetup& setup) {
 RankWatch::Limits limits_of(double stuck_after_s) {
   RankWatch::Limits limits;
   limits.stopped_s = limits.stuck_s = stuck_after_s;
+  limits.all_wait_s = 12 * stuck_after_s;
   limits.own_code_s = std::max(limits.own_code_s, stuck_after_s);
   return limits;
 }
