@@ -271,9 +271,9 @@ class Hindered(ranks.RanksTest, kill.StoppedRuns):
                 each.strike()
             seconds += [each.wait() for each in some]
             wrong += list(filter(None, (each.wrong() for each in some)))
-        if _tries:
-            print(f"{len(seconds) - len(wrong)} of {len(seconds)} named right, after {max(seconds):.1f} s at most, "
-                  f"{sum(seconds) / len(seconds):.1f} in the mean", flush=True)
+            if _tries:
+                print(f"{len(seconds) - len(wrong)} of {len(seconds)} named right, after {max(seconds):.1f} s at most, "
+                      f"{sum(seconds) / len(seconds):.1f} in the mean", flush=True)
         self.assertEqual([], wrong, "\n".join(wrong[:5]))
 
     def start_with(self, fault, parallel, *flags):
