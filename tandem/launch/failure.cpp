@@ -90,7 +90,7 @@ bool is_final_code(int exit_code) {
 
 // A program that is surprised by a lost peer may well abort or write into a closed pipe.
 bool is_own_fault(const RankEnd& end) {
-  if (!end.hinders.empty()) return true;
+  if (!end.hinders.empty() || !end.waits.empty()) return true;
   constexpr std::array<int, 5> kOwn = {SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
   if (end.signal != 0) return std::find(kOwn.begin(), kOwn.end(), end.signal) != kOwn.end();
   return end.is_final();
@@ -98,7 +98,7 @@ bool is_own_fault(const RankEnd& end) {
 
 const RankEnd* root_cause(std::span<const RankEnd> ends) {
   for (const RankEnd& end : ends) {
-    if (!end.hinders.empty()) return &end;
+    if (!end.hinders.empty() || !end.waits.empty()) return &end;
   }
   const RankEnd* fault = first_fault(ends);
   const RankEnd* stopped = earliest(ends, [&](const RankEnd& end) {
@@ -138,6 +138,7 @@ std::string describe_exit(const RankEnd& end) {
 }
 
 std::string describe_end(const RankEnd& root, std::span<const RankEnd> ends) {
+  if (!root.waits.empty()) return root.waits;
   if (root.stopped != 0)
     return fmt::format("rank {} was stopped ({})", root.rank, describe_signal(root.stopped));
   if (!root.hinders.empty()) return fmt::format("rank {} was stuck {}", root.rank, root.hinders);
@@ -145,7 +146,7 @@ std::string describe_end(const RankEnd& root, std::span<const RankEnd> ends) {
 }
 
 std::string describe_failure(const RankEnd& root, std::span<const RankEnd> ends) {
-  if (!root.hinders.empty()) return describe_end(root, ends);
+  if (!root.hinders.empty() || !root.waits.empty()) return describe_end(root, ends);
   return with_line(describe_end(root, ends), witness(root, ends));
 }
 

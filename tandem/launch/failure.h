@@ -27,6 +27,7 @@ struct RankEnd {
   int stopped = 0;         // SIGSTOP or the like: it had not gone on when the first of all failed
   double stopped_at_s = 0;
   std::string hinders;  // where it was when the launcher found that it hinders the others; else empty
+  std::string waits;    // all ranks waited for each other, and nobody was to blame: what was told of them
   double at_s = 0;      // since the attempt began
   std::string message;  // out of its error file; may be empty
   std::vector<std::string> last_lines;

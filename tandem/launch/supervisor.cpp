@@ -13,12 +13,13 @@
 #include <utility>
 
 #include "tandem/base/error.h"
-#include "tandem/launch/child_process.h"
 #include "tandem/launch/places/verdict_desk.h"
+#include "tandem/launch/supervised_rank.h"
 
 namespace tandem {
 namespace {
 
+using Rank = SupervisedRank;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
@@ -33,26 +34,6 @@ constexpr milliseconds kAfterKill{30000};      // a process the kernel cannot ki
 bool is_interrupted(const RankEnd& end) {
   return end.signal == 0 && end.exit_code == static_cast<int>(ExitCode::Interrupted);
 }
-
-struct Rank {
-  Rank(const RankSetup& setup, Terminal& terminal, LineFilter* filter)
-      : number(setup.rank),
-        notes(setup.notes),
-        output(setup.rank, setup.log, terminal, setup.show_out, setup.show_err, setup.prefix, filter) {}
-  int number;
-  RankNotes notes;
-  RankOutput output;
-  Child child;
-  int stopped = 0;  // by this signal; it may have gone on since
-  double stopped_at_s = 0;
-  std::optional<Clock::time_point> went_on;
-  bool told = false;
-  bool killed = false;
-  std::optional<Verdict> verdict;
-  std::optional<RankEnd> end;
-
-  int& fd(OutputStream stream) { return stream == OutputStream::Out ? child.out : child.err; }
-};
 
 class Supervisor {
  public:
@@ -154,6 +135,7 @@ AttemptResult Supervisor::run() {
       regroup();
   }
   if (first_failure_) tell_failure();
+  if (desk_) desk_->write();
   return {ends(), interrupted_, interrupted_rank_, stopped_from_outside_, regrouping_};
 }
 
@@ -178,7 +160,7 @@ std::vector<RankEnd> Supervisor::ends() const {
     } else if (is_stopped(rank) || rank.verdict) {
       RankEnd end;
       end.rank = rank.number;
-      if (rank.verdict) end.hinders = describe_place(rank.verdict->place);
+      rank.note_verdict(end);
       end.stopped = rank.stopped;
       end.stopped_at_s = rank.stopped_at_s;
       ends.push_back(end);
@@ -206,7 +188,7 @@ void Supervisor::wait_for_events() {
   }
   for (int signal : signals_.take()) on_signal(signal);
   reap();
-  if (desk_ && phase_ == Phase::Running) watch_places();
+  if (desk_) watch_places();
   if (others_ != nullptr && ready > 0 && fds[1].revents != 0) {
     const OtherNodes::News news = others_->take();
     if (news.interrupt != 0 && interrupted_ == 0) {
@@ -262,19 +244,21 @@ void Supervisor::drain(Rank& rank, OutputStream stream) {
 }
 
 // A rank that hinders the others has failed, as far as they are concerned. One that was stopped goes on when
-// it is told to end, and all save their work; one that is stuck cannot.
+// it is told to end, and all save their work; one that is stuck cannot. That is looked for also while ranks
+// end because somebody wants them to: they would wait for it, and all of us for them.
 void Supervisor::watch_places() {
+  if (phase_ != Phase::Running && !(phase_ == Phase::Stopping && !failing_)) return;
   std::vector<RankWatch::Condition> conditions;
   for (const Rank& rank : ranks_) {
-    conditions.push_back(
-        {rank.end ? 0 : rank.child.pid, setup_.is_tandem && rank.stopped != 0 && !rank.went_on});
+    conditions.push_back(rank.condition());
+    conditions.back().stopped &= setup_.is_tandem;
   }
   const std::optional<Verdict> verdict = desk_->look(conditions);
   if (!verdict) return;
   for (Rank& rank : ranks_) {
     if (rank.number != verdict->rank) continue;
     rank.verdict = verdict;
-    if (rank.stopped == 0 || rank.went_on) ::kill(-rank.child.pid, SIGKILL);
+    if (verdict->kind == "stuck") ::kill(-rank.child.pid, SIGKILL);
   }
   first_failure_ = Clock::now();
   tell_failure();
@@ -353,7 +337,7 @@ void Supervisor::settle_ended(Rank& rank) {
   rank.end->is_ours = rank.notes.has_final_code();
   rank.end->message = rank.end->failed() ? rank.notes.error_message() : "";
   rank.end->stopped = is_stopped(rank) ? rank.stopped : 0;
-  if (rank.verdict) rank.end->hinders = describe_place(rank.verdict->place);
+  rank.note_verdict(*rank.end);
   rank.end->stopped_at_s = rank.stopped_at_s;
   rank.end->shown = rank.output.show_of_last_lines();
   rank.end->last_lines = {rank.output.last_lines().begin(), rank.output.last_lines().end()};

@@ -103,7 +103,7 @@ void HostDevice::execute(const BoundCommand& item, Stream& stream, const Command
   const Clock::time_point start = observer ? Clock::now() : Clock::time_point();
   tell_command(item, item.kernel == nullptr ? Doing::Communicates : Doing::Computes);
   if (item.kernel == nullptr) {
-    run_collective(*comms_->get(item.axis), item);
+    if (!fault_ || !fault_->loses(item)) run_collective(*comms_->get(item.axis), item);
   } else {
     item.kernel->run(item.args(), stream);
   }

@@ -5,13 +5,21 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <string_view>
+#include <utility>
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
 #include "tandem/comm/places/place_page.h"
 
 namespace tandem {
+namespace {
+
+bool is_state(Arena arena) {
+  return arena == Arena::Weights || arena == Arena::Master || arena == Arena::Optimizer;
+}
+
+}  // namespace
 
 std::optional<TestFault> TestFault::from_environment() {
   const char* text = std::getenv("TANDEM_TEST_FAULT");
@@ -20,21 +28,26 @@ std::optional<TestFault> TestFault::from_environment() {
     return std::nullopt;
   TestFault fault;
   long long step = 0, number = 0;
-  if (std::sscanf(text, "loop:%d:%lld:%lld", &fault.rank_, &step, &number) == 3) {
-    fault.kind_ = Kind::Loop;
-    fault.step_ = step;
-    fault.number_ = number;
-    return fault;
-  }
-  if (std::sscanf(text, "flip:%d:%lld:%lld", &fault.rank_, &step, &number) == 3) {
-    fault.kind_ = Kind::Flip;
-    fault.step_ = step;
-    fault.number_ = number;
-    return fault;
+  char word[5] = {};
+  if (std::sscanf(text, "%4[a-z]:%d:%lld:%lld", word, &fault.rank_, &step, &number) == 4) {
+    constexpr std::pair<std::string_view, Kind> kKinds[] = {{"loop", Kind::Loop},
+                                                            {"lose", Kind::Lose},
+                                                            {"flip", Kind::Flip},
+                                                            {"rust", Kind::Rust},
+                                                            {"bend", Kind::Bend}};
+    for (const auto& [name, kind] : kKinds) {
+      if (name != word) continue;
+      fault.kind_ = kind;
+      fault.step_ = step;
+      fault.number_ = number;
+      return fault;
+    }
   }
   if (std::sscanf(text, "slow:%d:%lf", &fault.rank_, &fault.factor_) == 2) return fault;
   throw ConfigError(
-      "TANDEM_TEST_FAULT: expected loop:RANK:STEP:N, slow:RANK:FACTOR or flip:RANK:STEP:N, found '{}'", text);
+      "TANDEM_TEST_FAULT: expected loop:RANK:STEP:N, lose:RANK:STEP:N, slow:RANK:FACTOR or flip, rust or "
+      "bend:RANK:STEP:N, found '{}'",
+      text);
 }
 
 bool TestFault::is_mine() const {
@@ -43,7 +56,8 @@ bool TestFault::is_mine() const {
 }
 
 void TestFault::before(const Program& program, const BoundCommand& item) const {
-  if (kind_ == Kind::Slow || done_ || !is_mine()) return;
+  if (kind_ == Kind::Rust && !done_ && is_mine()) return rust(item);
+  if ((kind_ != Kind::Loop && kind_ != Kind::Flip) || done_ || !is_mine()) return;
   const MainRecord main = place_page()->main.read();
   if (main.step != step_ || std::string_view(main.program) == "update") return;
   if (kind_ == Kind::Flip) {
@@ -62,6 +76,34 @@ void TestFault::before(const Program& program, const BoundCommand& item) const {
   for (std::atomic<uint64_t> round{0};;) round.fetch_add(1, std::memory_order_relaxed);
 }
 
+void TestFault::rust(const BoundCommand& item) const {
+  const MainRecord main = place_page()->main.read();
+  if (main.step + 1 == step_ && std::string_view(main.program) == "update") {
+    for (size_t i = 0; i < item.in.size(); ++i) {
+      if (is_state(item.command->in[i].arena)) seen_.push_back(item.in[i]);
+    }
+  } else if (main.step == step_ && !seen_.empty()) {
+    flip(seen_[static_cast<size_t>(number_) % seen_.size()]);
+  }
+}
+
+void TestFault::bend(const BoundCommand& item) const {
+  const MainRecord main = place_page()->main.read();
+  if (main.step != step_ || std::string_view(main.program) != "update") return;
+  for (size_t i = 0; i < item.out.size() && !done_; ++i) {
+    if (!is_state(item.command->out[i].arena)) continue;
+    seen_.push_back(item.out[i]);
+    if (static_cast<int64_t>(seen_.size()) == number_) flip(item.out[i]);
+  }
+}
+
+bool TestFault::loses(const BoundCommand& item) const {
+  if (kind_ != Kind::Lose || item.command->op != Op::Send || !is_mine()) return false;
+  if (place_page()->main.read().step != step_ || ++messages_ != number_) return false;
+  fmt::print(stderr, "fault: loses a message (command {})\n", item.index + 1);
+  return true;
+}
+
 // The sign of the first number's half of it, or of the whole of it.
 void TestFault::flip(const TensorArg& tensor) const {
   static_cast<uint8_t*>(tensor.data)[1] ^= 0x80;
@@ -70,7 +112,8 @@ void TestFault::flip(const TensorArg& tensor) const {
 }
 
 void TestFault::after(const BoundCommand& item, double seconds) const {
-  if (kind_ == Kind::Loop || !is_mine()) return;
+  if (kind_ == Kind::Bend && !done_ && is_mine()) return bend(item);
+  if ((kind_ != Kind::Slow && kind_ != Kind::Flip) || !is_mine()) return;
   if (kind_ == Kind::Flip) {
     const MainRecord main = place_page()->main.read();
     if (!done_ && number_ < 0 && main.step == step_ && std::string_view(main.program) != "update" &&

@@ -249,8 +249,9 @@ class Trainer {
   StepResult timed_step(int64_t step, bool costs_all) {
     const double start = steady_s(), waited = comm_wait_s();
     const StepResult result = proof_.take(step, run_.steps->staging(), [&] {
-      return runner_.run(step, costs_all || interrupt_.signal() != 0, world_.leads() && clock_.is_due(start),
-                         histograms_.before_update(step, runner_.scaler().scale()));
+      return runner_.run(
+          step, costs_all || interrupt_.signal() != 0, world_.leads() && clock_.is_due(start),
+          proof_.before_update(step, histograms_.before_update(step, runner_.scaler().scale())));
     });
     step_s_ = steady_s() - start;
     comm_wait_s_ = comm_wait_s() - waited;

@@ -1,7 +1,7 @@
 """A bit that turns in one rank's memory or arithmetic (checkpoint.replay): the rank and the tensor are named, the evidence
 is kept, and the run goes on from a checkpoint that was proven, to the bits of one that nobody disturbed.
 
-With `--tries N`, N random flips of each kind, and how many were found."""
+A few settings; with `--tries N` all of them, N random flips of each kind in each, and how many were found."""
 
 import argparse
 import json
@@ -13,36 +13,63 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dist"))
 
 import ranks  # noqa: E402
-from ranks import GPT2, config, mesh  # noqa: E402
+from ranks import GPT2, LLAMA, RESNET, config, mesh  # noqa: E402
 from tandem_run import BAD_USAGE, DONE  # noqa: E402
 
 EVERY, STEPS = 4, 16
 TURNED = "fault: turned a bit"
 REPLICAS = r"step (\d+): rank (\d+) has not the bits of (\S+) in (\S+) that the others have"
 TWICE = r"step (\d+): rank (\d+) \(.*\) took the step twice from the same state and got other bits in (\S+) in (\S+)"
+SEALED = r"step (\d+): rank (\d+) \(.*\) finds other bits in (\S+) in (\S+) than the update before has left there"
+
+SETTINGS = {
+    "ddp": (GPT2, mesh("ddp", data=3), "fp32"),
+    "zero1": (GPT2, mesh("zero1", data=2), "fp32"),
+    "fsdp": (GPT2, mesh("fsdp", data=3), "fp32"),
+    "tensor": (GPT2, mesh(tensor=2), "fp32"),
+    "pipeline": (GPT2, mesh(pipeline=2), "fp32"),
+    "all": (GPT2, mesh("fsdp", data=2, tensor=2), "fp32"),
+    "ddp bf16": (GPT2, mesh("ddp", data=2), "bf16"),
+    "llama fsdp bf16": (LLAMA, mesh("fsdp", data=2), "bf16"),
+    "llama pipeline": (LLAMA, mesh(pipeline=2), "fp32"),
+    "resnet ddp": (RESNET, mesh("ddp", data=2), "fp32"),
+    "resnet fsdp bf16": (RESNET, mesh("fsdp", data=2), "bf16"),
+}
+SOME = ("llama fsdp bf16", "pipeline")
 
 _tries = 0
 
 
-def content(data, every=EVERY, **parallel):
-    return config(GPT2, parallel=mesh("ddp", data=data, **parallel), train={"steps": STEPS, "batch": 12, "micro_batch": 2},
+def content(name, every=EVERY):
+    model, parallel, precision = SETTINGS[name]
+    return config(model, parallel=parallel, precision=precision, train={"steps": STEPS, "batch": 12, "micro_batch": 2},
                   checkpoint={"every": 5, "replay": every})
 
 
 class Corruption(ranks.RanksTest):
-    def undisturbed(self, data):
-        return self.train(content(data, every=0), f"whole-{data}")
+    def setUp(self):
+        super().setUp()
+        self.num_hits = 0
 
-    def hit(self, name, data, rank, step, number):
-        """Trains with a bit turned, and a restart allowed; returns what the launcher said, and what ranks did."""
-        path = self.write_config(content(data), f"{name}.yaml")
-        launchers = self.start_ranks(data, "--max-restarts", 1, "train", path, "--run-dir", self.directory / name,
-                                     env={"TANDEM_TEST_FAULT": f"flip:{rank}:{step}:{number}"})
+    def undisturbed(self, name):
+        run = self.directory / f"whole-{name.replace(' ', '-')}"
+        return run if run.exists() else self.train(content(name, every=0), run.name)
+
+    def hit(self, name, fault, rank, step, number):
+        """Trains with a bit turned, and a restart allowed; returns the run, and what the launcher and the ranks said."""
+        self.num_hits += 1
+        run = self.directory / f"hit-{self.num_hits}"
+        made = content(name)
+        launchers = self.start_ranks(ranks.num_processes(made), "--max-restarts", 1, "train",
+                                     self.write_config(made, f"{run.name}.yaml"), "--run-dir", run,
+                                     env={"TANDEM_TEST_FAULT": f"{fault}:{rank}:{step}:{number}"})
         codes = launchers.wait()
-        logs = "".join(map(launchers.log, range(data)))
+        logs = "".join(map(launchers.log, range(ranks.num_processes(made))))
         self.assertEqual([DONE], codes, logs)
         self.assertIn(TURNED, logs)
-        return launchers.errors(0) + logs
+        told = launchers.errors(0) + logs
+        self.assert_equal_runs(self.undisturbed(name), run)  # whether it was found, or changed nothing
+        return run, told
 
     def assert_named(self, told, pattern, rank, step, run):
         found = re.search(pattern, told)
@@ -54,34 +81,48 @@ class Corruption(ranks.RanksTest):
         self.assertEqual(f"{found[3]} in {found[4]}", json.loads(kept.with_suffix(".json").read_text())["tensor"])
         self.assertGreater(kept.with_suffix(".bin").stat().st_size, 0)
 
-    def test_taking_steps_twice_changes_nothing(self):
-        self.assert_equal_runs(self.undisturbed(2), self.train(content(2), "proven"))
-        self.assertFalse((self.directory / "proven" / "corruption").exists())
+    def rank_of(self, name, rng):
+        return rng.randrange(ranks.num_processes(content(name)))
 
-    def test_a_weight_that_changes_by_itself(self):
-        rng, whole = random.Random(3), self.undisturbed(3)
+    def test_taking_steps_twice_changes_nothing(self):
+        for name in SETTINGS if _tries else SOME:
+            with self.subTest(setting=name):
+                run = f"proven-{name.replace(' ', '-')}"
+                self.assert_equal_runs(self.undisturbed(name), self.train(content(name), run))
+                self.assertFalse((self.directory / run / "corruption").exists())
+
+    def test_a_weight_or_a_state_that_changes_by_itself(self):
+        rng = random.Random(3)
+        for name in SETTINGS if _tries else SOME:
+            for number in range(_tries or 1):
+                with self.subTest(setting=name, number=number):
+                    rank, step = self.rank_of(name, rng), rng.randint(2, STEPS)
+                    run, told = self.hit(name, "rust", rank, step, rng.randrange(10000))
+                    self.assert_named(told, SEALED, rank, step, run)
+            if _tries:
+                print(f"{name}: {_tries} weights and states tried", flush=True)
+
+    def test_a_replica_that_is_updated_wrongly(self):
+        rng = random.Random(5)
         for number in range(_tries or 1):
             rank, step = rng.randrange(3), rng.choice([step for step in range(1, STEPS) if step % EVERY])
-            run = self.directory / f"weight-{number}"
-            told = self.hit(run.name, 3, rank, step, 0)
+            run, told = self.hit("ddp", "bend", rank, step, rng.randint(1, 4))
             self.assert_named(told, REPLICAS, rank, step, run)
-            self.assert_equal_runs(whole, run)
-        if _tries:
-            print(f"{_tries} of {_tries} weights found, the rank and the tensor named", flush=True)
 
     def test_a_number_that_is_computed_wrongly(self):
-        rng, whole, found = random.Random(4), self.undisturbed(2), 0
-        for number in range(_tries or 1):
-            rank, step = rng.randrange(2), EVERY * rng.randint(1, STEPS // EVERY)
-            run = self.directory / f"value-{number}"
-            told = self.hit(run.name, 2, rank, step, -rng.randint(1, 40))
-            if "restarting" in told:
-                self.assert_named(told, TWICE, rank, step, run)
-                found += 1
-            self.assert_equal_runs(whole, run)  # what was not found has changed nothing
-        self.assertGreater(found, 0)
-        if _tries:
-            print(f"{found} of {_tries} numbers found, the rank named; the others changed no result", flush=True)
+        rng = random.Random(4)
+        for name in SETTINGS if _tries else SOME:
+            found = 0
+            for number in range(_tries or 2):
+                with self.subTest(setting=name, number=number):
+                    rank, step = self.rank_of(name, rng), EVERY * rng.randint(1, STEPS // EVERY)
+                    run, told = self.hit(name, "flip", rank, step, -rng.randint(1, 40))
+                    if "restarting" in told:
+                        self.assert_named(told, TWICE, rank, step, run)
+                        found += 1
+            if _tries:
+                print(f"{name}: {found} of {_tries} numbers found, the rank named; the others changed no result", flush=True)
+            self.assertGreater(found, 0)
 
     def test_nothing_to_go_back_to_is_refused(self):
         path = self.write_config(config(GPT2, checkpoint={"every": 0, "replay": 2}))

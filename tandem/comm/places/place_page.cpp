@@ -128,6 +128,10 @@ void tell_what(std::string_view what) {
   change_main([&](MainRecord& main) { copy_text(main.what, what); });
 }
 
+void tell_moved() {
+  if (PlacePage* page = place_page()) page->moved.fetch_add(1, std::memory_order_relaxed);
+}
+
 void tell_busy(int64_t step, double busy_s) {
   PlacePage* page = place_page();
   if (page == nullptr) return;

@@ -109,6 +109,7 @@ struct PlacePage {
   PlaceLine<MainRecord> main;
   PlaceLine<LineRecord> streams[kStreams];
   PlaceLine<LineRecord> calls[kNumAxes][kNumCallKinds];
+  std::atomic<uint64_t> moved;       // counts, while calls are under way: bytes go over the network
   std::atomic<uint64_t> steps_done;  // in this process
   std::atomic<uint64_t> busy_us[kSteps];
   // By the launcher, for the rank that keeps status.json: what it knows of all ranks, as JSON.
@@ -135,6 +136,7 @@ void tell_step(int64_t step);
 void tell_pass(int64_t pass, int64_t passes);
 void tell_program(std::string_view name, int64_t commands);
 void tell_what(std::string_view what);        // where no command runs
+void tell_moved();                            // bytes of a call, over a network
 void tell_busy(int64_t step, double busy_s);  // a step is done; the time in which no peer was waited for
 
 // While one lives, the rank is in that state; then again in the one before.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/places/place_page.h"
 #include "tandem/comm/sum.h"
 
 namespace tandem {
@@ -75,6 +76,7 @@ void TcpCommunicator::finish(const Call& call, const MessageHeader& header, Dige
     for_each_peer([&](int peer) { done = done && with(peer).done(); });
     if (done) return;
     if (moved) {
+      tell_moved();
       still_since = {};
       continue;
     }
@@ -233,6 +235,7 @@ void TcpCommunicator::do_send(const Call& call, std::span<const std::byte> data,
   while (!message.done()) {
     const Progress progress = message.push(fd);
     if (progress == Progress::Closed) lose(call, peer);
+    if (progress == Progress::Moved) tell_moved();
     if (progress == Progress::Blocked) wait_for(call, fd, true, peer);
   }
 }
@@ -244,6 +247,7 @@ void TcpCommunicator::do_recv(const Call& call, std::span<std::byte> data, int p
   while (!message.done()) {
     const Progress progress = message.pull(fd);
     if (progress == Progress::Closed) lose(call, peer);
+    if (progress == Progress::Moved) tell_moved();
     if (progress == Progress::Blocked) wait_for(call, fd, false, peer);
     const MessageHeader& header = message.header();
     if (message.has_header() && (header.bytes != call.bytes || header.number != number)) {

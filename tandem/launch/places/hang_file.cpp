@@ -56,7 +56,7 @@ fs::path free_name(const fs::path& directory, int64_t step) {
   return path;
 }
 
-fs::path write_hang(const fs::path& run_dir, const Verdict& verdict, const std::string& node) {
+std::string describe_hang(const Verdict& verdict, const std::string& node) {
   Json json = {{"verdict", verdict.line}, {"time", utc_time()}};
   json.update(facts_of(verdict));
   json["ranks"] = Json::array();
@@ -65,10 +65,7 @@ fs::path write_hang(const fs::path& run_dir, const Verdict& verdict, const std::
     if (place.node == node && place.pid > 0) entry["threads"] = thread_stacks(static_cast<pid_t>(place.pid));
     json["ranks"].push_back(std::move(entry));
   }
-  fs::create_directories(run_dir / "hangs");
-  const fs::path path = free_name(run_dir / "hangs", verdict.place.step);
-  put_file(path, text_of(json, 1));
-  return path;
+  return text_of(json, 1);
 }
 
 // One write of one line: rank 0 may write at the same time.
@@ -105,18 +102,22 @@ void change_status(const fs::path& run_dir, const Verdict& verdict) {
 
 }  // namespace
 
-std::string write_verdict(const fs::path& run_dir, const Verdict& verdict, const std::string& node) {
+VerdictRecord::VerdictRecord(Verdict verdict, const std::string& node)
+    : verdict_(std::move(verdict)), hang_(verdict_.is_slow() ? "" : describe_hang(verdict_, node)) {}
+
+fs::path VerdictRecord::write_hang(const fs::path& run_dir) const {
+  fs::create_directories(run_dir / "hangs");
+  const fs::path path = free_name(run_dir / "hangs", verdict_.place.step);
+  put_file(path, hang_);
+  return path.lexically_relative(run_dir);
+}
+
+bool VerdictRecord::write(const fs::path& run_dir) const {
   std::error_code error;
-  if (run_dir.empty() || !fs::is_directory(run_dir, error)) return {};
-  try {
-    std::string file;
-    if (!verdict.is_slow()) file = write_hang(run_dir, verdict, node).lexically_relative(run_dir).string();
-    append_event(run_dir, verdict, file);
-    if (!verdict.is_slow()) change_status(run_dir, verdict);
-  } catch (const std::exception& trouble) {
-    return trouble.what();
-  }
-  return {};
+  if (run_dir.empty() || !fs::is_directory(run_dir, error)) return false;
+  append_event(run_dir, verdict_, hang_.empty() ? "" : write_hang(run_dir).string());
+  if (!verdict_.is_slow()) change_status(run_dir, verdict_);
+  return true;
 }
 
 }  // namespace tandem

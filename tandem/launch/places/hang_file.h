@@ -10,8 +10,19 @@
 
 namespace tandem {
 
-// Does nothing where the directory is not there. Returns what could not be written; empty where all was.
-std::string write_verdict(const std::filesystem::path& run_dir, const Verdict& verdict,
-                          const std::string& node);
+// What there is to keep of a verdict, taken at once: soon the ranks are gone.
+class VerdictRecord {
+ public:
+  VerdictRecord(Verdict verdict, const std::string& node);
+
+  // Does nothing where the directory is not there. Throws IoError.
+  bool write(const std::filesystem::path& run_dir) const;
+
+ private:
+  std::filesystem::path write_hang(const std::filesystem::path& run_dir) const;
+
+  Verdict verdict_;
+  std::string hang_;  // the file's text
+};
 
 }  // namespace tandem

@@ -7,13 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include "tandem/launch/failure.h"
+#include "tandem/launch/places/all_wait.h"
 
 namespace tandem {
 namespace {
 
-constexpr double kGap_s = 2;         // between looks: this process did not run
-constexpr double kSuspicion_s = 1;   // from here on it is asked whether the rank got a core
+constexpr double kGap_s = 2;          // between looks: this process did not run
+constexpr double kSuspicion_s = 0.2;  // from here on it is asked whether the rank got a core
+constexpr double kWorthLearning_s = 1;
 constexpr double kTimesLonger = 4;   // than ever before
+constexpr double kLeastOwn_s = 2;    // on a core, beyond that
 constexpr double kHighLoad = 4;      // a core, from which on all take long
 constexpr double kMuchSlower = 1.4;  // busy, than the median of the others ...
 constexpr double kLeastMs = 2;       // ... and by this much
@@ -21,18 +24,38 @@ constexpr double kSlowNoMore = 1.2;
 constexpr double kBoard_s = 0.5;
 constexpr size_t kMostLearned = 4096;
 
-double median_of_others(std::span<const Whereabouts> ranks, int but, double Whereabouts::*value) {
-  std::vector<double> values;
-  for (const Whereabouts& place : ranks) {
-    if (place.rank != but) values.push_back(place.*value);
-  }
+double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
+double median_of_others(std::span<const Whereabouts> ranks, int but, double Whereabouts::*value) {
+  std::vector<double> values;
+  for (const Whereabouts& place : ranks) {
+    if (place.rank != but) values.push_back(place.*value);
+  }
+  return median(std::move(values));
+}
+
+bool is_much(double busy_ms, double others_ms) {
+  return busy_ms > std::max(kMuchSlower * others_ms, others_ms + kLeastMs);
+}
+
+// How long a thread of the process waited for a core, of the one that waited longest.
+double starved_since(const std::map<pid_t, double>& before, const std::map<pid_t, double>& now) {
+  double most = 0;
+  for (const auto& [thread, starved_s] : now) {
+    const auto earlier = before.find(thread);
+    most = std::max(most, starved_s - (earlier != before.end() ? earlier->second : 0));
+  }
+  return most;
+}
+
 }  // namespace
+
+std::string Verdict::cause() const { return blames() ? describe_place(place) : line; }
 
 void RankWatch::Timer::restart(uint64_t seen, double now_s) {
   version = seen;
@@ -64,34 +87,35 @@ void RankWatch::skip(double seconds) {
   }
 }
 
-// From a moment of suspicion on, without the time in which a thread of the rank waited for a core.
+// From the moment on at which it is seen to last.
 void RankWatch::measure(Timer& timer, double now_s, pid_t pid) {
-  if (now_s - timer.since_s < kSuspicion_s) return;
-  const ProcessFacts facts = facts_(pid);
+  if (timer.lasts_s(now_s) < kSuspicion_s) return;
+  ProcessFacts facts = facts_(pid);
   if (facts.state == 't') return timer.restart(timer.version, now_s);
   if (!timer.starved_at) {
-    timer.starved_at = facts.starved_s;
+    timer.starved_at = std::move(facts.starved_s);
     return;
   }
-  for (const auto& [thread, starved_s] : facts.starved_s) {
-    const auto before = timer.starved_at->find(thread);
-    const double more = starved_s - (before != timer.starved_at->end() ? before->second : 0);
-    timer.starved_s = std::max(timer.starved_s, more);
-  }
+  timer.starved_s = std::max(timer.starved_s, starved_since(*timer.starved_at, facts.starved_s));
+}
+
+// A command has ended that took long: longer than it would have needed, where it had to wait for a core.
+void RankWatch::learn(Watched& rank, int stream, double now_s, pid_t pid) {
+  Timer& timer = rank.streams[stream];
+  if (rank.commands[stream].empty() || timer.lasts_s(now_s) < kWorthLearning_s) return;
+  measure(timer, now_s, pid);
+  if (timer.own_s(now_s) < kWorthLearning_s || rank.longest.size() >= kMostLearned) return;
+  double& longest = rank.longest[rank.commands[stream]];
+  longest = std::max(longest, timer.own_s(now_s));
 }
 
 std::optional<double> RankWatch::stuck_for(Watched& rank, double now_s, pid_t pid, Whereabouts& place) {
-  const double load = std::max(1.0, load_() / kHighLoad);
   for (int i = 0; i < PlacePage::kStreams; ++i) {
     Timer& timer = rank.streams[i];
     uint64_t version = 0;
     const LineRecord line = page(rank).streams[i].read(&version);
     if (version != timer.version) {
-      if (!rank.commands[i].empty() && timer.effective_s(now_s) > kSuspicion_s &&
-          rank.longest.size() < kMostLearned) {
-        double& longest = rank.longest[rank.commands[i]];
-        longest = std::max(longest, timer.effective_s(now_s));
-      }
+      learn(rank, i, now_s, pid);
       timer.restart(version, now_s);
       rank.commands[i] = line.doing == Doing::Computes ? fmt::format("{} {}", place.program, line.index) : "";
       continue;
@@ -100,20 +124,25 @@ std::optional<double> RankWatch::stuck_for(Watched& rank, double now_s, pid_t pi
     measure(timer, now_s, pid);
     const auto longest = rank.longest.find(rank.commands[i]);
     const double usual =
-        longest != rank.longest.end() ? longest->second : static_cast<double>(line.expected_s);
-    if (timer.effective_s(now_s) < load * (limits_.stuck_s + kTimesLonger * usual)) continue;
+        kTimesLonger *
+        (longest != rank.longest.end() ? longest->second : static_cast<double>(line.expected_s));
+    if (timer.lasts_s(now_s) < limits_.stuck_s + usual ||
+        timer.own_s(now_s) < std::min(kLeastOwn_s, limits_.stuck_s) + usual)
+      continue;
     place.index = line.index;
     place.command = line.get_name();
     place.block = line.block;
     place.collective = false;
-    return now_s - timer.since_s;
+    return timer.lasts_s(now_s);
   }
   const bool own_code = place.state == "running" && place.index < 0 && !place.collective &&
                         place.what != "device" && place.what != "evaluation";
-  if (!own_code || place.since_s < kSuspicion_s) return std::nullopt;
+  if (!own_code || place.since_s < kWorthLearning_s) return std::nullopt;
   measure(rank.all, now_s, pid);
-  if (rank.all.effective_s(now_s) < load * limits_.own_code_s) return std::nullopt;
-  return now_s - rank.all.since_s;
+  // It may wait for a disk, which a busy machine makes slow too.
+  const double load = std::max(1.0, load_() / kHighLoad);
+  if (rank.all.own_s(now_s) < load * limits_.own_code_s) return std::nullopt;
+  return rank.all.lasts_s(now_s);
 }
 
 std::vector<Verdict> RankWatch::look(double now_s, std::span<const Condition> conditions,
@@ -134,6 +163,7 @@ std::vector<Verdict> RankWatch::look(double now_s, std::span<const Condition> co
     place.node = node_;
     place.pid = conditions[i].pid;
     uint64_t versions = at.main.version.load(std::memory_order_relaxed);
+    versions += at.moved.load(std::memory_order_relaxed);
     for (const auto& line : at.streams) versions += line.version.load(std::memory_order_relaxed);
     for (const auto& axis : at.calls) {
       for (const auto& line : axis) versions += line.version.load(std::memory_order_relaxed);
@@ -168,7 +198,8 @@ std::vector<Verdict> RankWatch::look(double now_s, std::span<const Condition> co
       if (place.rank == each.rank) verdicts.push_back(verdict(each.kind, place, each.for_s));
     }
   }
-  if (auto slow = find_slow(now_s)) verdicts.push_back(std::move(*slow));
+  if (auto waiting = find_waiting(); waiting && verdicts.empty()) verdicts.push_back(std::move(*waiting));
+  if (auto slow = find_slow(conditions)) verdicts.push_back(std::move(*slow));
   if (now_s - boarded_s_ >= kBoard_s || !verdicts.empty()) {
     boarded_s_ = now_s;
     write_board();
@@ -189,9 +220,48 @@ Verdict RankWatch::verdict(std::string kind, const Whereabouts& place, double fo
   return result;
 }
 
-// In two windows of steps, one after the other. On one machine with far too much to do it is the scheduler's
-// dice.
-std::optional<Verdict> RankWatch::find_slow(double /*now_s*/) {
+// The launcher of rank 0 says it.
+std::optional<Verdict> RankWatch::find_waiting() const {
+  const auto found = find_all_wait(everywhere_);
+  if (!found || here_.front().rank != 0 ||
+      found->for_s < (found->certain ? limits_.stuck_s : limits_.all_wait_s))
+    return std::nullopt;
+  Verdict result{0, "waiting", found->for_s, "", here_.front(), {}, everywhere_};
+  result.line = fmt::format("all ranks wait in collectives for {:.1f} s, and nothing moves: {}", found->for_s,
+                            found->who);
+  return result;
+}
+
+// Ranks of one node share its cores as the scheduler's dice fall: what a rank waited for one is not its own.
+// That costs a look at every thread, and is asked for from the moment on at which a rank seems slow, for as
+// many steps as are compared. Of several nodes one may well be slow because others compute there.
+bool RankWatch::is_slow_on_its_own(const Whereabouts& rank, std::span<const Condition> conditions) {
+  const bool begins = !suspect_ || suspect_->rank != rank.rank;
+  if (!begins && rank.steps_done < suspect_->steps_done + kBusySteps) return false;
+  std::vector<std::map<pid_t, double>> starved;
+  for (const Condition& condition : conditions) starved.push_back(facts_(condition.pid).starved_s);
+  if (begins) {
+    suspect_ = {rank.rank, rank.steps_done, std::move(starved)};
+    return false;
+  }
+  const auto steps = static_cast<double>(rank.steps_done - suspect_->steps_done);
+  double own = 0;
+  std::vector<double> others;
+  for (size_t i = 0; i < here_.size(); ++i) {
+    const double waited_ms = 1e3 * starved_since(suspect_->starved[i], starved[i]) / steps;
+    const double busy_ms = std::max(0.0, here_[i].busy_ms - waited_ms);
+    if (here_[i].rank == rank.rank) {
+      own = busy_ms;
+    } else {
+      others.push_back(busy_ms);
+    }
+  }
+  suspect_ = {rank.rank, rank.steps_done, std::move(starved)};  // once more, if it was the dice
+  return is_much(own, median(std::move(others)));
+}
+
+// In two windows of steps, one after the other.
+std::optional<Verdict> RankWatch::find_slow(std::span<const Condition> conditions) {
   const bool one_node = everywhere_.size() == here_.size();
   const auto knows = [](const Whereabouts& place) { return place.steps_done >= 2 * kBusySteps + 2; };
   if (everywhere_.size() < 2 || !std::all_of(everywhere_.begin(), everywhere_.end(), knows) ||
@@ -203,10 +273,14 @@ std::optional<Verdict> RankWatch::find_slow(double /*now_s*/) {
   const double others = median_of_others(everywhere_, most->rank, &Whereabouts::busy_ms);
   const double others_before = median_of_others(everywhere_, most->rank, &Whereabouts::busy_before_ms);
   if (slow_ && (most->rank != *slow_ || most->busy_ms < kSlowNoMore * others)) slow_.reset();
-  const bool is_slow = most->busy_ms > std::max(kMuchSlower * others, others + kLeastMs) &&
-                       most->busy_before_ms > std::max(kMuchSlower * others_before, others_before + kLeastMs);
   if (slow_ && most->state == "running") most->state = "slow";
-  if (slow_ || !is_slow) return std::nullopt;
+  if (slow_) return std::nullopt;
+  if (!is_much(most->busy_ms, others)) {
+    suspect_.reset();
+    return std::nullopt;
+  }
+  const bool own = !one_node || is_slow_on_its_own(*most, conditions);
+  if (!own || !is_much(most->busy_before_ms, others_before)) return std::nullopt;
   slow_ = most->rank;
   most->state = "slow";
   const bool mine = std::any_of(here_.begin(), here_.end(),

@@ -34,7 +34,8 @@ class RankWatchTest : public testing::Test {
     }
     conditions_.assign(regions_.size(), {100, false});
     watch_ = std::make_unique<RankWatch>(
-        std::move(ranks), "node-b", RankWatch::Limits{}, [this](pid_t) { return facts_; },
+        std::move(ranks), "node-b", RankWatch::Limits{},
+        [this](pid_t pid) { return facts_of_.contains(pid) ? facts_of_.at(pid) : facts_; },
         [this] { return load_; });
   }
 
@@ -73,6 +74,7 @@ class RankWatchTest : public testing::Test {
   std::vector<RankWatch::Condition> conditions_;
   std::unique_ptr<RankWatch> watch_;
   ProcessFacts facts_;
+  std::map<pid_t, ProcessFacts> facts_of_;  // of some
   double load_ = 0, now_ = 1000;
 };
 
@@ -91,12 +93,53 @@ TEST_F(RankWatchTest, NamesTheRankThatIsStuckAndWhoWaitForIt) {
             "ranks 0-2 wait for it");
 }
 
-TEST_F(RankWatchTest, RanksThatWaitForEachOtherAreNotBlamed) {
+TEST_F(RankWatchTest, WhereAllHaveComeAndNothingMovesWhatTheyWaitForIsTold) {
   for (int rank = 0; rank < 4; ++rank) {
     runs(rank, Doing::Communicates, 180, 5, "all_gather");
     calls(rank, 7, true);
   }
-  EXPECT_TRUE(wait(200).empty());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(wait(50).empty()) << "a slow network";
+    page(2).moved += 1;
+  }
+  EXPECT_TRUE(wait(59).empty());
+  const std::vector<Verdict> found = wait(2);
+  ASSERT_FALSE(found.empty());
+  EXPECT_FALSE(found[0].blames());
+  EXPECT_EQ(found[0].line,
+            "all ranks wait in collectives for 60.0 s, and nothing moves: ranks 0-3 in all_gather of block 5 "
+            "(pass 2 of 4, command 181 of 709) to which all have come");
+}
+
+TEST_F(RankWatchTest, RanksThatStandInEachOthersWayAreTold) {
+  make({2, 2, 1});  // 0 and 2 on the data axis, 0 and 1 on the tensor axis
+  for (int rank = 0; rank < 4; ++rank) {
+    const bool data = rank == 0 || rank == 3;
+    runs(rank, Doing::Communicates, 180, 5, data ? "all_gather" : "all_reduce");
+    calls(rank, data ? 7 : 6, data, Axis::Data);
+    calls(rank, data ? 2 : 3, !data, Axis::Tensor);
+  }
+  EXPECT_TRUE(wait(4.9).empty());
+  const std::vector<Verdict> found = wait(1);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].kind, "waiting");
+  EXPECT_EQ(
+      found[0].line,
+      "all ranks wait in collectives for 5.0 s, and nothing moves: rank 0 in all_gather of block 5 (pass "
+      "2 of 4, command 181 of 709) for rank 2; rank 1 in all_reduce of block 5 (pass 2 of 4, command 181 "
+      "of 709) for rank 0; rank 2 in all_reduce of block 5 (pass 2 of 4, command 181 of 709) for rank 3; "
+      "rank 3 in all_gather of block 5 (pass 2 of 4, command 181 of 709) for rank 1");
+}
+
+TEST_F(RankWatchTest, WhileOneComputesNobodyWaitsInVain) {
+  for (int rank = 0; rank < 4; ++rank) {
+    runs(rank, Doing::Communicates, 180, 5, "all_gather");
+    calls(rank, 7, true);
+  }
+  for (int i = 0; i < 100; ++i) {
+    runs(3, Doing::Computes, i, 5, "copy", 2);
+    EXPECT_TRUE(wait(1).empty());
+  }
 }
 
 TEST_F(RankWatchTest, NamesAStoppedRankWhereverItIs) {
@@ -153,13 +196,41 @@ TEST_F(RankWatchTest, ACommandNeverSeenMayTakeAsLongAsItsWorkIs) {
   EXPECT_FALSE(wait(2).empty());
 }
 
-TEST_F(RankWatchTest, TimeWithoutACoreDoesNotCount) {
+TEST_F(RankWatchTest, OneWithoutACoreIsNotNamedUntilItHadTwoSecondsOfOne) {
   runs(0, Doing::Computes);
-  wait(1.5);
-  for (int i = 0; i < 100; ++i) {  // it gets a tenth of the time
+  wait(0.5);
+  for (int i = 0; i < 64; ++i) {  // it gets a tenth of the time
     facts_.starved_s[100] += 0.225;
-    EXPECT_TRUE(wait(0.25).empty());
+    EXPECT_TRUE(wait(0.25).empty()) << 0.5 + 0.25 * i;
   }
+  for (int i = 0; i < 8; ++i) {
+    facts_.starved_s[100] += 0.225;
+    if (!wait(0.25).empty()) return;
+  }
+  FAIL() << "18 s, of which 2 were its own";
+}
+
+TEST_F(RankWatchTest, ALoopIsNamedInTimeWhateverTheLoadIs) {
+  load_ = 30;
+  runs(0, Doing::Computes);
+  EXPECT_TRUE(wait(4.9).empty());
+  EXPECT_FALSE(wait(1).empty());
+}
+
+TEST_F(RankWatchTest, WhatACommandWaitedForACoreIsNotLearned) {
+  for (int again = 0; again < 3; ++again) {
+    runs(0, Doing::Computes, 180);
+    wait(0.5);
+    for (int i = 0; i < 8; ++i) {
+      facts_.starved_s[100] += 0.25;
+      EXPECT_TRUE(wait(0.25).empty());
+    }
+    runs(0, Doing::Computes, 181);
+    wait(0.25);
+  }
+  runs(0, Doing::Computes, 180);
+  EXPECT_TRUE(wait(4.9).empty());
+  EXPECT_FALSE(wait(1).empty());
 }
 
 TEST_F(RankWatchTest, NorDoesTimeInWhichTheLauncherDidNotRun) {
@@ -193,6 +264,19 @@ TEST_F(RankWatchTest, NamesOneThatIsSlowWithinTwentySteps) {
     return;
   }
   FAIL() << "not named";
+}
+
+TEST_F(RankWatchTest, OneThatHadToWaitForACoreIsNotSlow) {
+  for (int rank = 0; rank < 4; ++rank) conditions_[static_cast<size_t>(rank)].pid = 100 + rank;
+  facts_of_[102];
+  for (int step = 0; step < 200; ++step) {
+    for (int rank = 0; rank < 4; ++rank) {
+      page(rank).busy_us[step % PlacePage::kSteps] = rank == 2 ? 250'000 : 100'000;
+      page(rank).steps_done = static_cast<uint64_t>(step) + 1;
+    }
+    facts_of_[102].starved_s[102] += 0.150;
+    EXPECT_TRUE(wait(0.25).empty()) << step;
+  }
 }
 
 TEST_F(RankWatchTest, OtherLaunchersReadItsMessage) {

@@ -1,9 +1,10 @@
 #include "tandem/launch/places/verdict_desk.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tandem/base/system.h"
-#include "tandem/launch/places/hang_file.h"
 
 namespace tandem {
 namespace {
@@ -17,6 +18,7 @@ std::vector<RankWatch::Rank> watched(const AttemptSetup& setup) {
 RankWatch::Limits limits_of(double stuck_after_s) {
   RankWatch::Limits limits;
   limits.stopped_s = limits.stuck_s = stuck_after_s;
+  limits.all_wait_s = 12 * stuck_after_s;
   limits.own_code_s = std::max(limits.own_code_s, stuck_after_s);
   return limits;
 }
@@ -62,8 +64,18 @@ void VerdictDesk::tell_dead(int rank) {
 
 void VerdictDesk::tell(const Verdict& verdict) {
   terminal_.message(verdict.line);
-  const std::string trouble = write_verdict(watch_.run_directory(), verdict, node_);
-  if (!trouble.empty()) terminal_.message("warning: " + trouble);
+  unwritten_.emplace_back(verdict, node_);
+  write();
+}
+
+// Ranks that were hindered before they had a directory may make it on their way to their end.
+void VerdictDesk::write() {
+  try {
+    while (!unwritten_.empty() && unwritten_.front().write(watch_.run_directory())) unwritten_.pop_front();
+  } catch (const std::exception& trouble) {
+    terminal_.message(fmt::format("warning: {}", trouble.what()));
+    unwritten_.clear();
+  }
 }
 
 }  // namespace tandem

@@ -83,6 +83,7 @@ Whereabouts read_whereabouts(const PlacePage& page, int rank) {
   place.what = std::string(main.what, strnlen(main.what, sizeof(main.what)));
   read_calls(page, place);
   read_busy(page, place);
+  for (const auto& stream : page.streams) place.computes |= stream.read().doing == Doing::Computes;
   const LineRecord compute = page.streams[0].read();
   const auto is_busy = [](const LineRecord& line) {
     return line.doing == Doing::Computes || line.doing == Doing::Communicates;
@@ -130,6 +131,7 @@ void find_waits(std::span<Whereabouts> ranks) {
         if (same == other->calls.end() || same->count < call.count) late.insert(member);
         if (blames(other->state)) blamed.insert(member);
       }
+      place.waits_for_late |= !late.empty();
       others.merge(late.empty() ? blamed : late);
     }
     place.waiting_for.assign(others.begin(), others.end());
@@ -190,6 +192,7 @@ nlohmann::json to_message(const Whereabouts& place) {
   nlohmann::json json = to_json(place);
   json["mesh"] = {place.shape.data, place.shape.tensor, place.shape.pipeline};
   json["busy"] = {place.steps_done, place.busy_ms, place.busy_before_ms};
+  json["computes"] = place.computes;
   json["calls"] = nlohmann::json::array();
   for (const Whereabouts::Call& call : place.calls)
     json["calls"].push_back({static_cast<int>(call.axis), static_cast<int>(call.kind), call.count,
@@ -223,6 +226,7 @@ Whereabouts from_message(const nlohmann::json& json) {
   place.command = text("command");
   place.block = static_cast<int>(integer("block", -1));
   place.collective = json.value("collective", nlohmann::json()) == true;
+  place.computes = json.value("computes", nlohmann::json()) == true;
   place.what = text("what");
   place.since_s = number(nlohmann::json::array({json.value("since_s", nlohmann::json())}), 0);
   const nlohmann::json mesh = json.value("mesh", nlohmann::json()),

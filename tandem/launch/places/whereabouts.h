@@ -34,9 +34,11 @@ struct Whereabouts {
   std::string command;      // "all_gather"; of a call that is no command, its name
   int block = -1;           // -1: outside blocks
   bool collective = false;  // the command is one, or a message
+  bool computes = false;    // on any stream
   std::string what;         // where there is no command
   double since_s = 0;
   std::vector<int> waiting_for;
+  bool waits_for_late = false;  // one of those has not come to a collective that this rank stands in
   std::vector<Call> calls;
   MeshShape shape;
   int64_t steps_done = 0;

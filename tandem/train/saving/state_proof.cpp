@@ -76,24 +76,54 @@ StateProof::StateProof(Session& session, const World& world, Loader& loader, Ste
   for (Item& item : items_) {
     if (item.name.rfind(':') != std::string::npos)
       item.key = key_of(fmt::format("{} {}", item.first, item.bytes));
+    // The weights of averaging optimizers are others for an evaluation.
+    item.sealed = item.key != 0 && session.reaches(item.slice) &&
+                  (item.slice.arena != Arena::Weights || !session.averages());
   }
+}
+
+uint64_t StateProof::digest(const Item& item) const {
+  const auto offset = static_cast<size_t>(item.offset), bytes = static_cast<size_t>(item.bytes);
+  if (session_.reaches(item.slice)) return short_digest(session_.buffer(item.slice).subspan(offset, bytes));
+  std::vector<std::byte> copy(bytes);
+  session_.read_buffer(item.slice, item.offset, copy);
+  return short_digest(copy);
 }
 
 std::vector<uint64_t> StateProof::digests() const {
   std::vector<uint64_t> found;
-  std::vector<std::byte> copy;
-  for (const Item& item : items_) {
-    if (session_.reaches(item.slice)) {
-      found.push_back(
-          short_digest(session_.buffer(item.slice)
-                           .subspan(static_cast<size_t>(item.offset), static_cast<size_t>(item.bytes))));
-    } else {
-      copy.resize(static_cast<size_t>(item.bytes));
-      session_.read_buffer(item.slice, item.offset, copy);
-      found.push_back(short_digest(copy));
-    }
-  }
+  for (const Item& item : items_) found.push_back(digest(item));
   return found;
+}
+
+void StateProof::seal() {
+  seals_.clear();
+  for (const Item& item : items_) {
+    if (item.sealed) seals_.push_back(digest(item));
+  }
+}
+
+void StateProof::require_sealed(int64_t step) const {
+  auto seal = seals_.begin();
+  for (const Item& item : items_) {
+    if (!item.sealed) continue;
+    const uint64_t left = *seal++, found = digest(item);
+    if (found == left) continue;
+    keep(step, item, fmt::format("left there: {:016x}, found: {:016x}", left, found));
+    throw TrainError(
+        "step {}: rank {} ({}, process {}) finds other bits in {} than the update before has left there: its "
+        "memory is not to be trusted; corruption/ has the evidence, and the run goes on from its last "
+        "checkpoint",
+        step, world_.at().rank(), hostname(), ::getpid(), item.name);
+  }
+}
+
+std::function<void()> StateProof::before_update(int64_t step, std::function<void()> then) const {
+  if (every_ == 0) return then;
+  return [this, step, then = std::move(then)] {
+    require_sealed(step);
+    if (then) then();
+  };
 }
 
 void StateProof::copy_state(std::span<std::byte> memory, bool back) const {
@@ -112,7 +142,13 @@ void StateProof::copy_state(std::span<std::byte> memory, bool back) const {
 
 StepResult StateProof::take(int64_t step, std::span<std::byte> memory,
                             const std::function<StepResult()>& run) {
-  if (!is_due(step)) return run();
+  if (every_ == 0) return run();
+  if (seals_.empty()) seal();
+  if (!is_due(step)) {
+    StepResult result = run();
+    seal();
+    return result;
+  }
   const int64_t position = loader_.position(), updates = runner_.updates();
   const LossScaler scaler = runner_.scaler();
   SentDigests sent[2];
@@ -133,6 +169,7 @@ StepResult StateProof::take(int64_t step, std::span<std::byte> memory,
   runner_.set_updates(updates);
   runner_.scaler() = scaler;
   StepResult result = run_and_note(sent[1]);
+  seal();
   require_same_twice(step, first, digests(), sent[0].first_difference(sent[1]));
   require_same_replicas(step);
   return result;

@@ -1,7 +1,9 @@
 // Finds hardware that computes or remembers wrongly (checkpoint.replay): every so many steps one is taken
 // twice from the same state, and what is left in memory has to be the same, bit for bit; and ranks of the
-// data axis that hold the same tensors have to hold the same bits, then and before each checkpoint. A
-// difference ends the run, named by rank and tensor: it goes on from its last checkpoint, which was proven.
+// data axis that hold the same tensors have to hold the same bits, then and before each checkpoint. Weights
+// and optimizer states that the host reaches are, before each update, what the update before has left: they
+// may lie on one rank alone. A difference ends the run, named by rank and tensor: it goes on from its last
+// checkpoint, which was proven.
 //
 // The state to begin from is kept where asynchronous checkpoints have their copy.
 #pragma once
@@ -35,6 +37,9 @@ class StateProof {
   // call it together. Throws TrainError.
   StepResult take(int64_t step, std::span<std::byte> memory, const std::function<StepResult()>& run);
 
+  // For the step runner: before it calls `then`, throws TrainError where state is not what was left there.
+  std::function<void()> before_update(int64_t step, std::function<void()> then) const;
+
   // Throws TrainError where ranks that hold the same tensors hold other bits.
   void require_same_replicas(int64_t step) const;
 
@@ -44,9 +49,13 @@ class StateProof {
     std::string first;  // its first element
     Slice slice;
     int64_t offset = 0, bytes = 0;
-    uint64_t key = 0;  // the same on ranks that hold the same part; 0: each may have its own
+    uint64_t key = 0;     // the same on ranks that hold the same part; 0: each may have its own
+    bool sealed = false;  // only an update changes it, and the host can look at it at once
   };
+  uint64_t digest(const Item& item) const;
   std::vector<uint64_t> digests() const;
+  void seal();
+  void require_sealed(int64_t step) const;
   void copy_state(std::span<std::byte> memory, bool back) const;
   void require_same_twice(int64_t step, const std::vector<uint64_t>& first,
                           const std::vector<uint64_t>& second,
@@ -61,6 +70,7 @@ class StateProof {
   const int64_t every_;
   const std::filesystem::path run_dir_;
   std::vector<Item> items_;
+  std::vector<uint64_t> seals_;  // of the sealed items, after the last update; empty before the first step
 };
 
 }  // namespace tandem
