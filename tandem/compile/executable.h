@@ -103,9 +103,10 @@ struct Persistent {
   // Of an optimizer's state that is not kept in fp32 (optimizers/packed_state.h), and of frozen weights in 16
   // bits, which have no master; in checkpoints both are fp32.
   struct Packed {
-    bool square = false;   // means of squares
-    bool rounded = false;  // weights: numbers rounded as a master would be
-    Slice scales = {};     // of 8-bit states: one for each block
+    Kept kept = Kept::Plain;
+    bool rounded = false;                // weights: numbers rounded as a master would be
+    Slice scales = {};                   // of 8-bit states: one for each block
+    Slice roots = {}, root_scales = {};  // of 8-bit shares: the codes of what they are shares of
   };
   std::optional<Packed> packed = std::nullopt;
 };

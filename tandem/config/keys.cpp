@@ -271,7 +271,7 @@ std::vector<Key> make_train_keys() {
                    "points: fractions of lr at steps, straight in between: [[0, 0], [100, 1], [1000, 0.1]]")),
       with_packed_states(
           KEY(train.optimizer_state, any(),
-              "type in which the optimizer's states are kept; int8 has a scale for each 256 of them")),
+              "type in which the optimizer's states are kept; int8 has a scale for each 64 of them")),
       only_for(OptimizerKind::Muon,
                KEY(train.adjust_lr, any(),
                    "muon: a matrix's rate is lr times 0.2 sqrt(max(rows, cols)), which suits AdamW's lr, or "

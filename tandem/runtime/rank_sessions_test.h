@@ -44,9 +44,14 @@ inline std::vector<float> floats_of(const Session& session, const Persistent& it
       values[i] = bf16 ? to_float(BFloat16{stored[i]}) : to_float(Half{stored[i]});
   } else if (item.packed) {
     const bool scaled = item.slice.type.dtype == DType::U8;
-    const std::span<std::byte> scales = scaled ? session.buffer(item.packed->scales) : std::span<std::byte>();
-    unpack_states(item.slice.type.dtype, item.packed->square, session.buffer(item).data(),
-                  reinterpret_cast<const float*>(scales.data()), values);
+    const auto scales_in = [&](const Slice& scales) {
+      return scaled ? reinterpret_cast<const float*>(session.buffer(scales).data()) : nullptr;
+    };
+    std::vector<float> roots(scaled && item.packed->kept == Kept::Share ? values.size() : 0);
+    if (!roots.empty())
+      unpack_roots(session.buffer(item.packed->roots).data(), scales_in(item.packed->root_scales), roots);
+    unpack_states(item.slice.type.dtype, item.packed->kept, session.buffer(item).data(),
+                  scales_in(item.packed->scales), roots, values);
   } else if (item.slice.type.dtype == DType::I16) {
     join_floats(session.buffer(*item.weights), session.buffer(item), dst);
   } else {
