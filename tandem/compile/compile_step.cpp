@@ -12,6 +12,7 @@
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/metrics.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/compile/trained.h"
@@ -189,6 +190,7 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   step.num_params = count_params(forward);
   step.tensors = model_tensors(forward, options);
   for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
+  step.metrics = metric_names(forward);
     if (const Persistent* state = step.find(name))
       step.tensors.push_back({state->name, state->slice.type.shape});
   }

@@ -134,6 +134,7 @@ struct CompiledStep {
   int64_t model_flops = 0;  // of one micro-batch, recomputation not counted: what MFU is measured by
   int64_t num_params = 0;
   std::vector<ModelTensor> tensors;  // all that checkpoints of the model hold, over all ranks
+  std::vector<std::string> metrics;  // the model's own, at the end of the update's statistics
 
   const Persistent* find(std::string_view name) const;
 };

@@ -12,6 +12,7 @@
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/inference.h"
 #include "tandem/compile/passes/loss_stats.h"
+#include "tandem/compile/passes/metrics.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/compile/passes/remake_outputs.h"
@@ -158,6 +159,9 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
   update.precision = options.precision;
   update.fixed_order = options.parallel.fixed_order;
   update.sums_stats = sums_stats(options.parallel);
+  update.num_metrics = draft.metrics.size();
+  update.sums_metrics = std::ranges::any_of(
+      training, [](const Graph& graph) { return graph.find(std::string(kMetricSums)).valid(); });
   update.keep_gradients = options.parallel.micro_batches == 1 && overwrites_gradients(training.front());
   update.fp8_slots = static_cast<int64_t>(draft.fp8_slots.size());
   update.slots = draft.params;
@@ -229,6 +233,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       {kAgainPass, {Pass, LastPass}, again && !fp8 && !options.leaves_out(kFusePass.name),
        each([](const Graph& g) { return remake_outputs(g); })},
       {kRecomputePass, {Pass, LastPass}, true,
+      {kMetricsPass, {Training}, !draft.metrics.empty(),
+       each([&](const Graph& g) { return sum_metrics(g, draft.metrics, parallel.fixed_order); })},
        each([&](const Graph& g) { return recompute(g, options.recompute, gelu_again(options.fuse)); })},
       {kFp8Pass, {Pass, LastPass}, fp8,
        each([&](const Graph& g) { return quantize_products(g, draft.fp8_slots); })},
@@ -362,6 +368,7 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   StepGraphs graphs;
   graphs.pass = passes.run_to_one(Part::Pass, draft.training);
   if (has_last_pass(options.parallel)) graphs.last_pass = passes.run_to_one(Part::LastPass, draft.training);
+  draft.metrics = metric_names(forward);
   graphs.update = passes.run_to_one(Part::Update, draft.training);
   graphs.eval = passes.run_to_one(Part::Eval, draft.model);
   graphs.gather = passes.run_to_one(Part::Gather, {});

@@ -39,6 +39,7 @@ struct StepDraft {
   std::vector<std::string> fp8_slots;  // the whole model's matrices in 8 bits
   GenerationOptions generation;        // of a step that generates
   RowSections sections;                // of the whole model's packed matrices
+  std::vector<std::string> metrics;    // the whole model's own
 };
 
 // In the order in which they run. Reads `options` and `draft` when the passes run, so both must live on.

@@ -15,7 +15,7 @@
 namespace tandem {
 
 // Numbers that the ranks add up with the norm, at the end of the "sums" output: the loss's two statistics,
-// and how many ranks were asked to stop.
+// how many ranks were asked to stop, and the model's own metrics.
 inline constexpr int64_t kStatLoss = 0;
 inline constexpr int64_t kStatCorrect = 1;
 inline constexpr int64_t kStatStop = 2;
@@ -47,6 +47,8 @@ struct UpdateOptions {
   bool fixed_order = false;         // the norm does not show who has summed which part
   bool sums_stats = false;          // the passes have added up this rank's statistics of the loss
   int64_t fp8_slots = 0;            // of the states that scales are made of
+  size_t num_metrics = 0;           // of the model's own, behind the other statistics
+  bool sums_metrics = false;        // the passes have added up those that this rank makes
 };
 
 // Inputs: "hyper", "stats". Outputs: "norm" (norm of the unclipped gradient, finite flag), "sums", which ends

@@ -107,6 +107,7 @@ enum class Op : uint8_t {
   VocabLoss,
   VocabLossGrad,
   AddStats,
+  Measure,
 
   // the update (ops/optimizer.cpp), with an op for each optimizer of the table of optimizers
   SquareSums,

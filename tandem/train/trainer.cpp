@@ -281,6 +281,7 @@ class Trainer {
     record.grad_norm = static_cast<float>(result.grad_norm);
     record.more = result.group_norms;
     record.loss_scale = static_cast<float>(result.loss_scale);
+    record.more.insert(record.more.end(), result.metrics.begin(), result.metrics.end());
     record.unit = unit_of(config_.model);
     record.count = count_;
     record.per_s = static_cast<double>(result.targets) / step_s_;

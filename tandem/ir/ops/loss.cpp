@@ -47,7 +47,8 @@ Types vocab_loss_types(const Operands& in) {
 Types add_stats_types(const Operands& in) {
   in.require(in[0].dtype == DType::F64 && in[1].dtype == DType::F64, "{} and {} are not f64",
              dtype_name(in[0].dtype), dtype_name(in[1].dtype));
-  in.require(in.shape(1).elems() <= in.shape(0).elems(), "{} does not hold {}", in.show(0), in.show(1));
+  in.require(in.attr_or("at", 0) + in.shape(1).elems() <= in.shape(0).elems(), "{} does not hold {}",
+             in.show(0), in.show(1));
   return {in[0]};
 }
 
@@ -115,9 +116,16 @@ std::vector<OpInfo> loss_ops() {
               {integer("first"), optional(integer("valid")), integer("size")}, loss_grad_types,
               kMovesItsBytes, Split::Never),
       loss_op(Op::AddStats, "add_stats",
-              "the first k of acc f64[n] += stats f64[k], {fixed: 1}: rounded so that no order shows",
-              {"acc", "stats"}, {in_place("acc")}, {optional(integer("fixed"))}, add_stats_types,
-              kMovesItsBytes, Split::Never),
+              "acc f64[n] from `at` on += stats f64[k], {fixed: 1}: rounded so that no order shows",
+              {"acc", "stats"}, {in_place("acc")}, {optional(integer("fixed")), optional(integer("at"))},
+              add_stats_types, kMovesItsBytes, Split::Never),
+      loss_op(
+          Op::Measure, "measure", "mean f64[1] of the elements of x, or of their squares", {"x"}, {"mean"},
+          {integer("squares")},
+          [](const Operands&) {
+            return Types{{DType::F64, Shape({1})}};
+          },
+          kMovesItsBytes, Split::Mean),
   };
 }
 
