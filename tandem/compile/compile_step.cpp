@@ -164,6 +164,7 @@ CompiledStep assemble(const StepGraphs& graphs, const CompileOptions& options) {
   add_executable(step, step.update, "update", graphs.update, layout, options);
   add_executable(step, step.eval, "eval", graphs.eval, layout, options);
   add_executable(step, step.gather, "gather", graphs.gather, layout, options);
+  add_executable(step, step.exchange, "exchange", graphs.exchange, layout, options);
   step.persistents = layout.items();
   set_pieces(step, graphs.layout, options);
   set_masters(step);
@@ -189,8 +190,8 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   step.model_flops = training_model_flops(forward);
   step.num_params = count_params(forward);
   step.tensors = model_tensors(forward, options);
-  for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
   step.metrics = metric_names(forward);
+  for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
     if (const Persistent* state = step.find(name))
       step.tensors.push_back({state->name, state->slice.type.shape});
   }

@@ -185,6 +185,11 @@ Graph gather_of(const CompileOptions& options, const StepDraft& draft) {
                       untrained_units(draft.training, options, draft));
 }
 
+Graph exchange_of(const CompileOptions& options, const StepDraft& draft) {
+  return build_exchange(draft.layout, data_options(options.parallel, draft), options.precision,
+                        untrained_units(draft.training, options, draft));
+}
+
 // Weights that are updated in parts lie whole on every rank, and come from masters that are restored in
 // parts; or they are not what is restored.
 bool gathers_restored(const CompileOptions& options) {
@@ -228,13 +233,13 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
        each([&, split_tied](const Graph& g) { return differentiate(g, options.precision, split_tied); })},
       {kLossStatsPass, {Training}, sums_stats(parallel),
        each([&](const Graph& g) { return sum_stats(g, parallel.fixed_order); })},
+      {kMetricsPass, {Training}, !draft.metrics.empty(),
+       each([&](const Graph& g) { return sum_metrics(g, draft.metrics, parallel.fixed_order); })},
       {kOverwriteGradientsPass, {Training}, options.may_overwrite_gradients(),
        [each_apart](const Graphs& g, Part) { return overwrite_all(g, each_apart); }},
       {kAgainPass, {Pass, LastPass}, again && !fp8 && !options.leaves_out(kFusePass.name),
        each([](const Graph& g) { return remake_outputs(g); })},
       {kRecomputePass, {Pass, LastPass}, true,
-      {kMetricsPass, {Training}, !draft.metrics.empty(),
-       each([&](const Graph& g) { return sum_metrics(g, draft.metrics, parallel.fixed_order); })},
        each([&](const Graph& g) { return recompute(g, options.recompute, gelu_again(options.fuse)); })},
       {kFp8Pass, {Pass, LastPass}, fp8,
        each([&](const Graph& g) { return quantize_products(g, draft.fp8_slots); })},
@@ -260,6 +265,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
        [&](const Graphs& g, Part) { return Graphs{update_of(g, options, draft)}; }},
       {kGatherPass, {Gather}, gathers_restored(options),
        [&](const Graphs&, Part) { return Graphs{gather_of(options, draft)}; }},
+      {kExchangePass, {Exchange}, options.shows_ema,
+       [&](const Graphs&, Part) { return Graphs{exchange_of(options, draft)}; }},
   };
   // clang-format on
 }
@@ -361,6 +368,7 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   if (options.precision.fp8) draft.fp8_slots = fp8_weight_names(forward);
   check_block_matrices(forward, options.optimizer);
   draft.sections = row_sections(forward);
+  draft.metrics = metric_names(forward);
   const PassRunner passes(options, draft);
   draft.model = passes.run(Part::Model, {forward});
   draft.layout = layout_units(forward, draft.model, options);
@@ -368,10 +376,10 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   StepGraphs graphs;
   graphs.pass = passes.run_to_one(Part::Pass, draft.training);
   if (has_last_pass(options.parallel)) graphs.last_pass = passes.run_to_one(Part::LastPass, draft.training);
-  draft.metrics = metric_names(forward);
   graphs.update = passes.run_to_one(Part::Update, draft.training);
   graphs.eval = passes.run_to_one(Part::Eval, draft.model);
   graphs.gather = passes.run_to_one(Part::Gather, {});
+  graphs.exchange = passes.run_to_one(Part::Exchange, {});
   graphs.layout = std::move(draft.layout);
   return graphs;
 }

@@ -123,6 +123,7 @@ enum class Op : uint8_t {
   NextLossScale,
   BlendWeights,
   Ema,
+  ExchangeWeights,
 
   // what an update does with whole matrices (ops/matrix_update.cpp)
   MuonDirection,

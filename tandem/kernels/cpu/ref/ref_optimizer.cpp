@@ -256,6 +256,20 @@ void run_ema(const KernelArgs& args, Stream&) {
   }
 }
 
+void run_exchange_weights(const KernelArgs& args, Stream&) {
+  const ParamGroup group{.w = &args.out[0],
+                         .g = nullptr,
+                         .states = {},
+                         .master = args.out.size() > 2 ? &args.out[2] : nullptr,
+                         .decayed = false,
+                         .scales = {}};
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) {
+    const double weight = get_weight(group, i), average = get(args.out[1], i);
+    set_weight(group, i, average);
+    set(args.out[1], i, weight);
+  }
+}
+
 void run_muon_direction(const KernelArgs& args, Stream&) {
   const TensorArg &g = args.in[2], &m = args.in[3];
   const std::vector<double> own = own_hyper_values(args.in[0]);
@@ -373,6 +387,7 @@ void add_optimizer(KernelRegistry& registry) {
 #undef TANDEM_ADD
   add(registry, Op::BlendWeights, run_blend_weights);
   add(registry, Op::Ema, run_ema);
+  add(registry, Op::ExchangeWeights, run_exchange_weights);
   add(registry, Op::FactorSums, run_factor_sums);
   add(registry, Op::FactorMoments, run_factor_moments);
   add(registry, Op::FactorDirections, run_factor_directions);
