@@ -11,6 +11,7 @@
 
 #include "tandem/base/split_float.h"
 #include "tandem/comm/connect.h"
+#include "tandem/compile/update_graph.h"
 #include "tandem/models/tiny_gpt2_test.h"
 #include "tandem/optimizers/packed_state.h"
 #include "tandem/runtime/session.h"
@@ -83,14 +84,15 @@ inline void collect(const Session& session, Weights& weights) {
 }
 
 // Two steps of a tiny gpt2, or another model, on ranks that are threads. `adjust` has the last word on how it
-// is compiled.
+// is compiled; `after` is what each rank does then.
 struct RankedRun {
   Weights weights;
   std::vector<CompiledStep> steps;  // of each rank
 };
 inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const KernelRegistry& registry,
                              const std::function<void(CompileOptions&)>& adjust,
-                             const Graph& forward = build_model(tiny_gpt2(2), 2)) {
+                             const Graph& forward = build_model(tiny_gpt2(2), 2),
+                             const std::function<void(Session&)>& after = {}) {
   std::vector<Communicators> comms = connect_threads(shape, {});
   std::vector<std::unique_ptr<ThreadPool>> pools;
   for (int rank = 0; rank < shape.world(); ++rank) pools.push_back(std::make_unique<ThreadPool>(1));
@@ -136,8 +138,11 @@ inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const Ke
           for (size_t i = 0; entry.factored && i < entry.hyper.size(); ++i)
             hyper[kHyperOwn + i] = static_cast<float>(entry.hyper[i].value);
           session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
+          const std::vector<double> stats(static_cast<size_t>(kNumStats) + session->step().metrics.size());
+          session->write(session->step().update, "stats", std::as_bytes(std::span(stats)));
           session->run_update();
         }
+        if (after) after(*session);
       });
     }
   }

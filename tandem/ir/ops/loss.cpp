@@ -10,6 +10,8 @@
 //
 // The logits of the linear forms are S(x w^T), then with {scale} S(scale logit), then with {softcap}
 // S(cap tanh(logit / cap)), each rounded to the storage type S as single ops would round it.
+#include <utility>
+
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -82,6 +84,14 @@ OpInfo loss_op(Op op, std::string_view name, std::string_view meaning, StatedLis
 }  // namespace
 
 std::vector<OpInfo> loss_ops() {
+  OpInfo measure = loss_op(
+      Op::Measure, "measure", "mean f64[1] of the elements of x, or of their squares", {"x"}, {"mean"},
+      {integer("squares")},
+      [](const Operands&) {
+        return Types{{DType::F64, Shape({1})}};
+      },
+      kMovesItsBytes, Split::Mean);
+  measure.remake = Remake::Never;  // its number is kept, and x need not be there for it again
   return {
       loss_op(Op::CrossEntropy, "cross_entropy", "stats of logits[N,V]", {"logits", "targets"}, {"stats"},
               {optional(real("smoothing")), optional(real("z"))}, loss_types, kMovesItsBytes, Split::Loss),
@@ -119,13 +129,7 @@ std::vector<OpInfo> loss_ops() {
               "acc f64[n] from `at` on += stats f64[k], {fixed: 1}: rounded so that no order shows",
               {"acc", "stats"}, {in_place("acc")}, {optional(integer("fixed")), optional(integer("at"))},
               add_stats_types, kMovesItsBytes, Split::Never),
-      loss_op(
-          Op::Measure, "measure", "mean f64[1] of the elements of x, or of their squares", {"x"}, {"mean"},
-          {integer("squares")},
-          [](const Operands&) {
-            return Types{{DType::F64, Shape({1})}};
-          },
-          kMovesItsBytes, Split::Mean),
+      std::move(measure),
   };
 }
 
