@@ -4,6 +4,8 @@
 //
 //   own_model train examples/own_model/config.yaml
 //   own_model --help
+#include <string>
+
 #include "tandem/cli/command_line.h"
 
 static void parallel_gpt(tandem::Builder& b, const tandem::ModelConfig& c) {
@@ -16,6 +18,7 @@ static void parallel_gpt(tandem::Builder& b, const tandem::ModelConfig& c) {
     const tandem::Value mixed = b.linear(attended, c.width, "out", {.dims = "width,heads"});
     const tandem::Value up = b.gelu(b.linear(h, c.ffn_width(), "up", {.dims = "ffn,width"}));
     x = b.add(b.add(x, mixed), b.linear(up, c.width, "down", {.dims = "width,ffn"}));
+    b.metric("stream/" + std::to_string(layer), x, /*squares=*/true);  // how large the stream has grown
   }
   b.cross_entropy(b.linear(b.rms_norm(x, "norm"), c.vocab, "head", {.bias = false, .dims = "vocab,width"}));
 }

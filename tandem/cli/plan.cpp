@@ -268,7 +268,8 @@ void add_plan(CLI::App& app, Action& action) {
         if (step.position.shape.world() > 1) json["ranks"] = ranks;
         std::printf("%s\n", json.dump(1).c_str());
       } else if (flags->commands) {
-        for (const Executable* part : {&step.pass, &step.last_pass, &step.update, &step.eval, &step.gather}) {
+        for (const Executable* part :
+             {&step.pass, &step.last_pass, &step.update, &step.eval, &step.gather, &step.exchange}) {
           if (!part->commands.empty()) std::printf("%s", print(*part).c_str());
         }
       } else {

@@ -12,6 +12,7 @@
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/metrics.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/compile/trained.h"
@@ -44,15 +45,23 @@ std::map<std::string_view, Persistent*> by_name(std::vector<Persistent>& persist
 }
 
 // A state that is not kept in fp32, and where its scales are: they are saved with it, as numbers.
-void set_packed(const std::map<std::string_view, Persistent*>& items, const StateTensor& state,
-                const Unit& unit, StateType type) {
+void set_packed(const std::map<std::string_view, Persistent*>& items, std::span<const StateTensor> states,
+                const StateTensor& state, const Unit& unit, StateType type) {
   const auto codes = items.find(fmt::format("{}:{}", state.name, unit.name));
   if (type == StateType::Fp32 || codes == items.end()) return;
-  codes->second->packed = {.square = state.square};
-  if (type != StateType::Int8) return;
-  Persistent* const scales = items.at(fmt::format("{}:{}", scale_name(state.name), unit.name));
-  codes->second->packed->scales = scales->slice;
-  scales->saved = false;
+  const auto find = [&](const std::string& name) { return items.at(fmt::format("{}:{}", name, unit.name)); };
+  Persistent::Packed packed{.kept = state.kept};
+  if (type == StateType::Int8) {
+    Persistent* const scales = find(scale_name(state.name));
+    packed.scales = scales->slice;
+    scales->saved = false;
+    if (state.kept == Kept::Share) {
+      const StateTensor& root = states[static_cast<size_t>(root_state(states))];
+      packed.roots = find(std::string(root.name))->slice;
+      packed.root_scales = find(scale_name(root.name))->slice;
+    }
+  }
+  codes->second->packed = packed;
 }
 
 // Which tensors lie in the buffers of units, and which of them this rank answers for.
@@ -90,7 +99,7 @@ void set_pieces(CompiledStep& step, const UnitLayout& layout, const CompileOptio
         factored->second->pieces = factored_pieces(layout, unit, prefix);
       if (optimizer_entry(rule).factored) continue;
       set(state.name, optimizer, fmt::format("{}:", state.name), false);
-      set_packed(items, state, unit, options.state_type);
+      set_packed(items, optimizer_entry(rule).states, state, unit, options.state_type);
     }
   }
 }
@@ -155,6 +164,7 @@ CompiledStep assemble(const StepGraphs& graphs, const CompileOptions& options) {
   add_executable(step, step.update, "update", graphs.update, layout, options);
   add_executable(step, step.eval, "eval", graphs.eval, layout, options);
   add_executable(step, step.gather, "gather", graphs.gather, layout, options);
+  add_executable(step, step.exchange, "exchange", graphs.exchange, layout, options);
   step.persistents = layout.items();
   set_pieces(step, graphs.layout, options);
   set_masters(step);
@@ -180,6 +190,7 @@ CompiledStep compile_step(const Graph& forward, const CompileOptions& options) {
   step.model_flops = training_model_flops(forward);
   step.num_params = count_params(forward);
   step.tensors = model_tensors(forward, options);
+  step.metrics = metric_names(forward);
   for (std::string_view name : {kFp8Activations, kFp8Gradients}) {
     if (const Persistent* state = step.find(name))
       step.tensors.push_back({state->name, state->slice.type.shape});

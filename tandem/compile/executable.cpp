@@ -128,7 +128,8 @@ namespace {
 // In the order in which a step runs them; those it does not have are left out.
 nlohmann::json executables_json(const CompiledStep& step) {
   nlohmann::json list = {to_json(step.pass), to_json(step.update), to_json(step.eval)};
-  for (const Executable* extra : {&step.last_pass, &step.gather, &step.prefill, &step.decode}) {
+  for (const Executable* extra :
+       {&step.last_pass, &step.gather, &step.exchange, &step.prefill, &step.decode}) {
     if (!extra->commands.empty()) list.push_back(to_json(*extra));
   }
   return list;

@@ -103,9 +103,10 @@ struct Persistent {
   // Of an optimizer's state that is not kept in fp32 (optimizers/packed_state.h), and of frozen weights in 16
   // bits, which have no master; in checkpoints both are fp32.
   struct Packed {
-    bool square = false;   // means of squares
-    bool rounded = false;  // weights: numbers rounded as a master would be
-    Slice scales = {};     // of 8-bit states: one for each block
+    Kept kept = Kept::Plain;
+    bool rounded = false;                // weights: numbers rounded as a master would be
+    Slice scales = {};                   // of 8-bit states: one for each block
+    Slice roots = {}, root_scales = {};  // of 8-bit shares: the codes of what they are shares of
   };
   std::optional<Packed> packed = std::nullopt;
 };
@@ -121,6 +122,7 @@ struct CompiledStep {
   Executable update;          // clip, optimizer
   Executable eval;            // forward only
   Executable gather;          // whole weights from every rank's part, where that part alone is restored
+  Executable exchange;        // the weights' moving averages in their places, and back
   Executable prefill;         // of a step that generates: many tokens into the cache
   Executable decode;          // one token into the cache, and the logits that follow it
   int64_t positions = 0;      // that the cache has room for
@@ -132,6 +134,7 @@ struct CompiledStep {
   Recompute recompute;      // what was applied, with `auto` resolved
   int64_t model_flops = 0;  // of one micro-batch, recomputation not counted: what MFU is measured by
   int64_t num_params = 0;
+  std::vector<std::string> metrics;  // the model's own, at the end of the update's statistics
   std::vector<ModelTensor> tensors;  // all that checkpoints of the model hold, over all ranks
 
   const Persistent* find(std::string_view name) const;

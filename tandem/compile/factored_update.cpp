@@ -24,18 +24,37 @@ std::vector<Piece> factored_pieces(const UnitLayout& layout, const Unit& unit, s
 }
 
 void FactoredDirections::add(const Unit& unit, Range range, Value flat, Value state) {
-  Added added{&unit, range, flat, {}, {}};
+  Added added{&unit, range, flat, {}, std::vector<int64_t>(unit.params.size())};
   int64_t offset = 0;
   for (const UnitParam& param : unit.params) {
-    const Factors factors = factors_of(param.logical);
-    added.states.push_back(
-        view(builder_.graph(), state, offset, Shape({factors.size()}), unit.block, Phase::Update));
-    added.firsts.push_back(size_);
-    factors_.push_back(factors);
-    offset += factors.size();
-    size_ += factors.size();
+    const int64_t size = factors_of(param.logical).size();
+    added.states.push_back(view(builder_.graph(), state, offset, Shape({size}), unit.block, Phase::Update));
+    offset += size;
   }
   units_.push_back(std::move(added));
+}
+
+// Positions and biases of split rows lie on tensor rank 0 alone, whole.
+bool FactoredDirections::is_alone(const UnitParam& param) const {
+  int64_t here = 0;
+  for (const Box& box : param.boxes) here += box.elems();
+  return layout_.position().shape.tensor > 1 && !param.tensor_sum && here == param.logical.elems();
+}
+
+// What all ranks of the tensor axis hold comes first, at the same places on each of them.
+void FactoredDirections::place_sums() {
+  for (const bool alone : {false, true}) {
+    for (Added& added : units_) {
+      for (size_t i = 0; i < added.unit->params.size(); ++i) {
+        const UnitParam& param = added.unit->params[i];
+        if (is_alone(param) != alone) continue;
+        added.firsts[i] = size_;
+        placed_.push_back({factors_of(param.logical), &added.states[i]});
+        size_ += placed_.back().factors.size();
+      }
+    }
+    if (!alone) shared_ = size_;
+  }
 }
 
 // `counted`: without what another rank of the tensor axis sums too.
@@ -70,23 +89,29 @@ Value FactoredDirections::sums() {
     parts.insert(parts.end(), pieces.parts.begin(), pieces.parts.end());
   }
   Value sums = builder_.emit(Op::FactorSums, inputs, {{"parts", print_factored(parts)}, {"size", size_}});
-  for (Axis axis : {Axis::Tensor, Axis::Data}) {
+  const auto over = [&](Axis axis, Value part) {
     const int64_t size = layout_.position().size(axis);
-    if (size > 1)
-      sums = builder_.emit(Op::AllReduce, {sums}, {{"axis", std::string(axis_name(axis))}, {"size", size}});
+    return builder_.emit(Op::AllReduce, {part}, {{"axis", std::string(axis_name(axis))}, {"size", size}});
+  };
+  if (layout_.position().shape.tensor > 1) {
+    const Value shared = view(builder_.graph(), sums, 0, Shape({shared_}), kNoBlock, Phase::Update);
+    sums = builder_.emit(Op::Join, {sums, over(Axis::Tensor, shared)});
   }
-  return sums;
+  return layout_.ranks() > 1 ? over(Axis::Data, sums) : sums;
 }
 
 void FactoredDirections::move_states() {
+  place_sums();
   std::vector<Value> inputs = builder_.scalars();
   inputs.push_back(sums());
-  for (const Added& added : units_) inputs.insert(inputs.end(), added.states.begin(), added.states.end());
-  const Value moved = builder_.emit(Op::FactorMoments, inputs, {{"factors", print_factors(factors_)}});
-  int32_t next = 0;
-  for (Added& added : units_) {
-    for (Value& state : added.states) state = {moved.node, next++};
+  std::vector<Factors> factors;
+  for (const Placed& placed : placed_) {
+    inputs.push_back(*placed.state);
+    factors.push_back(placed.factors);
   }
+  const Value moved = builder_.emit(Op::FactorMoments, inputs, {{"factors", print_factors(factors)}});
+  int32_t next = 0;
+  for (const Placed& placed : placed_) *placed.state = {moved.node, next++};
 }
 
 std::vector<Value> FactoredDirections::finish() {

@@ -37,6 +37,13 @@ class FactoredDirections {
     std::vector<Value> gradients, states;
     std::vector<FactoredPart> parts;
   };
+  // A parameter's numbers, in the order of the sums.
+  struct Placed {
+    Factors factors;
+    Value* state;
+  };
+  bool is_alone(const UnitParam& param) const;
+  void place_sums();
   Pieces pieces_of(const Added& added, bool counted);
   Value sums();
   void move_states();
@@ -44,8 +51,9 @@ class FactoredDirections {
   UpdateBuilder& builder_;
   const UnitLayout& layout_;
   std::vector<Added> units_;
-  std::vector<Factors> factors_;  // of all parameters
-  int64_t size_ = 0;              // of all their numbers
+  std::vector<Placed> placed_;
+  int64_t size_ = 0;    // of all sums
+  int64_t shared_ = 0;  // of those that all ranks of the tensor axis have
 };
 
 }  // namespace tandem

@@ -12,6 +12,7 @@
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/inference.h"
 #include "tandem/compile/passes/loss_stats.h"
+#include "tandem/compile/passes/metrics.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/compile/passes/remake_outputs.h"
@@ -158,6 +159,9 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
   update.precision = options.precision;
   update.fixed_order = options.parallel.fixed_order;
   update.sums_stats = sums_stats(options.parallel);
+  update.num_metrics = draft.metrics.size();
+  update.sums_metrics = std::ranges::any_of(
+      training, [](const Graph& graph) { return graph.find(std::string(kMetricSums)).valid(); });
   update.keep_gradients = options.parallel.micro_batches == 1 && overwrites_gradients(training.front());
   update.fp8_slots = static_cast<int64_t>(draft.fp8_slots.size());
   update.slots = draft.params;
@@ -179,6 +183,11 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
 Graph gather_of(const CompileOptions& options, const StepDraft& draft) {
   return build_gather(draft.layout, data_options(options.parallel, draft), options.optimizer,
                       untrained_units(draft.training, options, draft));
+}
+
+Graph exchange_of(const CompileOptions& options, const StepDraft& draft) {
+  return build_exchange(draft.layout, data_options(options.parallel, draft), options.precision,
+                        untrained_units(draft.training, options, draft));
 }
 
 // Weights that are updated in parts lie whole on every rank, and come from masters that are restored in
@@ -224,6 +233,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
        each([&, split_tied](const Graph& g) { return differentiate(g, options.precision, split_tied); })},
       {kLossStatsPass, {Training}, sums_stats(parallel),
        each([&](const Graph& g) { return sum_stats(g, parallel.fixed_order); })},
+      {kMetricsPass, {Training}, !draft.metrics.empty(),
+       each([&](const Graph& g) { return sum_metrics(g, draft.metrics, parallel.fixed_order); })},
       {kOverwriteGradientsPass, {Training}, options.may_overwrite_gradients(),
        [each_apart](const Graphs& g, Part) { return overwrite_all(g, each_apart); }},
       {kAgainPass, {Pass, LastPass}, again && !fp8 && !options.leaves_out(kFusePass.name),
@@ -254,6 +265,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
        [&](const Graphs& g, Part) { return Graphs{update_of(g, options, draft)}; }},
       {kGatherPass, {Gather}, gathers_restored(options),
        [&](const Graphs&, Part) { return Graphs{gather_of(options, draft)}; }},
+      {kExchangePass, {Exchange}, options.shows_ema,
+       [&](const Graphs&, Part) { return Graphs{exchange_of(options, draft)}; }},
   };
   // clang-format on
 }
@@ -355,6 +368,7 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   if (options.precision.fp8) draft.fp8_slots = fp8_weight_names(forward);
   check_block_matrices(forward, options.optimizer);
   draft.sections = row_sections(forward);
+  draft.metrics = metric_names(forward);
   const PassRunner passes(options, draft);
   draft.model = passes.run(Part::Model, {forward});
   draft.layout = layout_units(forward, draft.model, options);
@@ -365,6 +379,7 @@ StepGraphs run_passes(const Graph& forward, const CompileOptions& options) {
   graphs.update = passes.run_to_one(Part::Update, draft.training);
   graphs.eval = passes.run_to_one(Part::Eval, draft.model);
   graphs.gather = passes.run_to_one(Part::Gather, {});
+  graphs.exchange = passes.run_to_one(Part::Exchange, {});
   graphs.layout = std::move(draft.layout);
   return graphs;
 }

@@ -16,8 +16,8 @@
 namespace tandem {
 
 // What is made of a model, and of what: Training of Model; Pass, LastPass and Update of Training; Eval,
-// Gather, Prefill and Decode of Model.
-enum class Part { Model, Training, Pass, LastPass, Update, Eval, Gather, Prefill, Decode };
+// Gather, Exchange, Prefill and Decode of Model.
+enum class Part { Model, Training, Pass, LastPass, Update, Eval, Gather, Exchange, Prefill, Decode };
 
 using Graphs = std::vector<Graph>;  // one for each chunk of the model on a pipeline rank, else one
 
@@ -39,6 +39,7 @@ struct StepDraft {
   std::vector<std::string> fp8_slots;  // the whole model's matrices in 8 bits
   GenerationOptions generation;        // of a step that generates
   RowSections sections;                // of the whole model's packed matrices
+  std::vector<std::string> metrics;    // the whole model's own
 };
 
 // In the order in which they run. Reads `options` and `draft` when the passes run, so both must live on.
@@ -48,7 +49,7 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
 // The graphs of a whole step. Those that a step does not have are empty.
 struct StepGraphs {
   UnitLayout layout;
-  Graph pass, last_pass, update, eval, gather, prefill, decode;
+  Graph pass, last_pass, update, eval, gather, exchange, prefill, decode;
 };
 StepGraphs run_passes(const Graph& forward, const CompileOptions& options);
 

@@ -83,12 +83,14 @@ TEST(PassList, ShowsEveryPassThatRan) {
   options.parallel.micro_batches = 2;
   options.parallel.reduce_once = true;
   options.precision.storage = DType::BF16;
+  options.ema = 0.5;
+  options.shows_ema = true;
   const Names names = compiled(options).names;
-  EXPECT_EQ(names,
-            (Names{"model",      "tensor",    "sync_norm", "stage",         "precision",   "differentiate",
-                   "loss_stats", "recompute", "fuse",      "data",          "schedule",    "unroll",
-                   "recompute",  "fuse",      "data",      "schedule",      "unroll",      "update",
-                   "inference",  "eval.fuse", "eval.data", "eval.schedule", "eval.unroll", "gather"}));
+  EXPECT_EQ(names, (Names{"model",         "tensor",        "sync_norm",   "stage",     "precision",
+                          "differentiate", "loss_stats",    "recompute",   "fuse",      "data",
+                          "schedule",      "unroll",        "recompute",   "fuse",      "data",
+                          "schedule",      "unroll",        "update",      "inference", "eval.fuse",
+                          "eval.data",     "eval.schedule", "eval.unroll", "gather",    "exchange"}));
   const std::vector<std::string> known = pass_names();
   for (const std::string& name : names)
     EXPECT_EQ(std::count(known.begin(), known.end(), name), 1) << name << " cannot be dumped";

@@ -8,6 +8,7 @@
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/loss_scaler.h"
 #include "tandem/compile/passes/loss_stats.h"
+#include "tandem/compile/passes/metrics.h"
 #include "tandem/ir/infer.h"
 
 namespace tandem {
@@ -35,11 +36,16 @@ void set_rates(const std::vector<UpdateBuilder::Group>& groups, Attrs& attrs) {
 
 UpdateBuilder::UpdateBuilder(const UpdateOptions& options) : options_(options) {
   hyper_ = input("hyper", {DType::F32, Shape({num_hyper_slots(options.optimizer)})});
-  stats_ = input("stats", {DType::F64, Shape({kNumStats})});
+  stats_ = input("stats", {DType::F64, Shape({kNumStats + static_cast<int64_t>(options.num_metrics)})});
   if (options.sums_stats) {
     const Value sum = graph_.add(loss_stats_state(Phase::Update));
     stats_ = emit(Op::AddStats, {stats_, sum});
     clear(sum);
+  }
+  if (options.sums_metrics) {
+    const Value sums = graph_.add(metric_sums_state(options.num_metrics, Phase::Update));
+    stats_ = emit(Op::AddStats, {stats_, sums}, {{"at", kNumStats}});
+    clear(sums);
   }
   if (options.precision.scales_loss()) {
     scaler_ = graph_.add(loss_scaler_state(Phase::Update));

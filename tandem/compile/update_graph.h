@@ -15,7 +15,7 @@
 namespace tandem {
 
 // Numbers that the ranks add up with the norm, at the end of the "sums" output: the loss's two statistics,
-// and how many ranks were asked to stop.
+// how many ranks were asked to stop, and the model's own metrics.
 inline constexpr int64_t kStatLoss = 0;
 inline constexpr int64_t kStatCorrect = 1;
 inline constexpr int64_t kStatStop = 2;
@@ -24,6 +24,7 @@ inline constexpr int64_t kNumStats = 3;
 inline constexpr PassInfo kUpdatePass = {
     .name = "update", .needs_before = {"differentiate", "loss_stats", "overwrite_gradients"}};
 inline constexpr PassInfo kGatherPass = {.name = "gather", .needs_before = {"precision"}};
+inline constexpr PassInfo kExchangePass = {.name = "exchange", .needs_before = {"differentiate"}};
 
 // The moving average of a unit's weights is the persistent buffer "ema:<unit>", its parts "ema:<parameter>".
 inline constexpr std::string_view kEmaState = "ema";
@@ -46,6 +47,8 @@ struct UpdateOptions {
   bool keep_gradients = false;      // the next pass overwrites them
   bool fixed_order = false;         // the norm does not show who has summed which part
   bool sums_stats = false;          // the passes have added up this rank's statistics of the loss
+  size_t num_metrics = 0;           // of the model's own, behind the other statistics
+  bool sums_metrics = false;        // the passes have added up those that this rank makes
   int64_t fp8_slots = 0;            // of the states that scales are made of
 };
 
@@ -64,5 +67,11 @@ DType type_of_masters(const PrecisionPolicy& precision, OptimizerKind optimizer)
 // stay as they are.
 Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data, OptimizerKind optimizer,
                    const std::set<std::string>& untrained);
+
+// Puts the moving averages into the weights' places, and the weights (their masters, where they have some)
+// into the averages': an evaluation then is the averages'. Run again, it gives every bit back. `untrained`
+// units have no averages.
+Graph build_exchange(const UnitLayout& layout, const DataAxisOptions& data, const PrecisionPolicy& precision,
+                     const std::set<std::string>& untrained);
 
 }  // namespace tandem

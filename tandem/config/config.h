@@ -147,6 +147,7 @@ struct TrainConfig {
   double weight_decay = 0.1;
   std::vector<TrainGroup> groups;  // of parameters, by their names
   double ema = 0;                  // decay of the weights' moving average; 0 = none is kept
+  bool ema_eval = false;           // evaluations are of that average, too
   double clip = 1.0;               // global norm; 0 = never
   double clip_value = 0;           // each element of the gradient; 0 = never
   int64_t seed = 1;

@@ -271,7 +271,7 @@ std::vector<Key> make_train_keys() {
                    "points: fractions of lr at steps, straight in between: [[0, 0], [100, 1], [1000, 0.1]]")),
       with_packed_states(
           KEY(train.optimizer_state, any(),
-              "type in which the optimizer's states are kept; int8 has a scale for each 256 of them")),
+              "type in which the optimizer's states are kept; int8 has a scale for each 64 of them")),
       only_for(OptimizerKind::Muon,
                KEY(train.adjust_lr, any(),
                    "muon: a matrix's rate is lr times 0.2 sqrt(max(rows, cols)), which suits AdamW's lr, or "
@@ -282,6 +282,7 @@ std::vector<Key> make_train_keys() {
           "gradient, master or optimizer state; the first match counts"),
       KEY(train.ema, below_one(),
           "decay of a moving average of the weights, which is kept and saved beside them; 0 = none"),
+      KEY(train.ema_eval, any(), "with ema: evaluations are of that average, too (eval_loss_ema)"),
       KEY(train.clip, not_negative(),
           "largest global norm of the gradient; 0 = never clip, as with clip_value"),
       KEY(train.clip_value, not_negative(), "largest magnitude of a gradient's element; 0 = never clip"),
@@ -360,7 +361,8 @@ std::vector<Key> make_checkpoint_and_log_keys() {
       KEY(checkpoint.replay, at_least(0),
           "steps between those that are computed twice and compared, to find broken hardware; 0 = none"),
       KEY(checkpoint.best, any(),
-          "what the best checkpoint, kept beside the newest, is best in: none, eval_loss or eval_loss/NAME"),
+          "what the best checkpoint, kept beside the newest, is best in: none, eval_loss, eval_loss_ema, or "
+          "either with /NAME"),
       KEY(checkpoint.store, any(),
           "path or s3://BUCKET/PREFIX where checkpoints are copied behind training; empty = nowhere"),
 

@@ -190,16 +190,6 @@ void check_layout(const ResolvedConfig& resolved) {
                                           entry.name));
 }
 
-// Its sums over rows and columns have a place for each parameter of a rank, and some are on one tensor rank
-// only.
-void check_factored(const ResolvedConfig& resolved) {
-  const Config& config = resolved.config;
-  const OptimizerEntry& entry = optimizer_entry(config.train.optimizer);
-  if (!entry.factored || config.parallel.tensor == 1) return;
-  throw ConfigError("{}: {} does not know the tensor axis yet; use parallel.tensor = 1, or adamw",
-                    place_of(resolved, "parallel.tensor"), entry.name);
-}
-
 void check_elastic(const ResolvedConfig& resolved) {
   const ParallelConfig& parallel = resolved.config.parallel;
   if (parallel.elastic != Elastic::Data) return;
@@ -246,7 +236,6 @@ void validate_parallel(const ResolvedConfig& resolved) {
   check_strategy(resolved);
   check_sync(resolved);
   check_layout(resolved);
-  check_factored(resolved);
   check_elastic(resolved);
   check_dealt(resolved);
 }

@@ -202,13 +202,5 @@ TEST(ValidateParallel, BitsOfTheLayoutNeedWhatHasNoOrder) {
             "number of ranks; set it to the samples that a rank takes at once");
 }
 
-TEST(ValidateParallel, RefusesSquaresByRowsAndColumnsOnTheTensorAxis) {
-  EXPECT_EQ(
-      rejection("train: {optimizer: adafactor}\nparallel: {strategy: ddp, tensor: 2}"),
-      "run.yaml:2: parallel.tensor: adafactor does not know the tensor axis yet; use parallel.tensor = 1, "
-      "or adamw");
-  EXPECT_EQ(rejection("train: {optimizer: adafactor}\nparallel: {strategy: ddp, data: 2}"), "");
-}
-
 }  // namespace
 }  // namespace tandem

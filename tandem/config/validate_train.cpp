@@ -50,6 +50,11 @@ void check_averaging(const ResolvedConfig& resolved) {
   if (optimizer_entry(train.optimizer).averages && train.ema > 0)
     throw ConfigError("{}: {} keeps an average of its own; remove train.ema", place_of(resolved, "train.ema"),
                       name_of(train.optimizer));
+  if (train.ema_eval && train.ema == 0)
+    throw ConfigError("{}: there is no average of the weights; set train.ema, such as 0.999",
+                      place_of(resolved, "train.ema_eval"));
+  if (train.ema_eval && train.eval_every == 0)
+    throw ConfigError("{}: is for evaluations; set train.eval_every", place_of(resolved, "train.ema_eval"));
 }
 
 void check_groups(const ResolvedConfig& resolved) {
@@ -147,14 +152,20 @@ void check_best(const ResolvedConfig& resolved) {
   if (best == "none") return;
   const std::string place = place_of(resolved, "checkpoint.best");
   std::string names;
-  bool known = best == "eval_loss";
-  for (const DataSource& set : config.data.eval.sets) {
-    if (set.name.empty()) continue;
-    known = known || best == "eval_loss/" + set.name;
-    names += ", eval_loss/" + set.name;
+  bool known = false;
+  for (const std::string metric : {"eval_loss", "eval_loss_ema"}) {
+    if (metric == "eval_loss_ema" && !config.train.ema_eval) continue;
+    known = known || best == metric;
+    names += ", " + metric;
+    for (const DataSource& set : config.data.eval.sets) {
+      if (set.name.empty()) continue;
+      known = known || best == metric + "/" + set.name;
+      names += ", " + metric + "/" + set.name;
+    }
   }
-  if (!known)
-    throw ConfigError("{}: expected one of none, eval_loss{}, found {}", place, names, in_quotes(best));
+  if (!known && best.starts_with("eval_loss_ema") && !config.train.ema_eval)
+    throw ConfigError("{}: evaluations are of the last weights only; set train.ema_eval", place);
+  if (!known) throw ConfigError("{}: expected one of none{}, found {}", place, names, in_quotes(best));
   if (config.train.eval_every == 0)
     throw ConfigError("{}: is found by evaluations; set train.eval_every", place);
 }

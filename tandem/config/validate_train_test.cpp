@@ -124,6 +124,13 @@ TEST(TrainKeys, TheBestCheckpointIsBestInSomethingThatIsMeasured) {
             "run.yaml:1: checkpoint.best: expected one of none, eval_loss, found 'loss'");
   EXPECT_EQ(rejection("data: {eval: [{path: builtin:stories, name: a}]}\ncheckpoint: {best: eval_loss/a}"),
             "");
+  EXPECT_EQ(rejection("train: {ema: 0.9, ema_eval: true}\ncheckpoint: {best: eval_loss_ema}"), "");
+  EXPECT_EQ(rejection("train: {ema: 0.9}\ncheckpoint: {best: eval_loss_ema}"),
+            "run.yaml:2: checkpoint.best: evaluations are of the last weights only; set train.ema_eval");
+  EXPECT_EQ(rejection("train: {ema_eval: true}"),
+            "run.yaml:1: train.ema_eval: there is no average of the weights; set train.ema, such as 0.999");
+  EXPECT_EQ(rejection("train: {ema: 0.9, ema_eval: true, eval_every: 0}"),
+            "run.yaml:1: train.ema_eval: is for evaluations; set train.eval_every");
   EXPECT_EQ(rejection("train: {eval_every: 0}\ncheckpoint: {best: eval_loss}"),
             "run.yaml:2: checkpoint.best: is found by evaluations; set train.eval_every");
   EXPECT_EQ(rejection("train: {eval_every: 0, patience: 2}"),

@@ -1,5 +1,6 @@
 #include "tandem/ir/builder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tandem/base/error.h"
@@ -208,6 +209,24 @@ Value Builder::max_pool(Value x, int64_t size, int64_t stride, int64_t pad) {
 }
 
 Value Builder::global_avg_pool(Value x) { return apply(Op::GlobalAvgPool, {x}); }
+
+void Builder::metric(std::string_view name, Value x, bool squares) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == '/';
+  };
+  if (name.empty() || !std::ranges::all_of(name, allowed))
+    throw ConfigError("metric '{}': expected a name of letters, digits, '.', '_', '-' and '/'", name);
+  const std::string output = fmt::format("{}{}", kMetricPrefix, name);
+  for (const GraphOutput& known : graph_.outputs()) {
+    if (known.name == "stats")
+      throw ConfigError("metric '{}': a model ends with cross_entropy; declare it before", name);
+    if (known.name == output) throw ConfigError("metric '{}': two have this name", name);
+  }
+  // With what it is of, wherever it is asked for: a stage of a pipeline has both.
+  const int32_t block = graph_.node(x.node).block;
+  graph_.add_output(output, append(graph_, Op::Measure, {x}, {{"squares", int64_t{squares}}}, block));
+}
 
 void Builder::cross_entropy(Value logits) {
   // The loss turns the logits into their gradient in place. What a product, scale or softcap made nobody

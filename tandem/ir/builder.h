@@ -107,6 +107,10 @@ class Builder {
   Value global_avg_pool(Value x);
 
   // Ends the model: logits against the targets input. Rows whose target is -1 do not count.
+  // A number of the model's own in metrics, "metric/NAME": the mean of the elements of x, or of their
+  // squares, over all micro-batches and ranks of a step, as it was in training's forward. Before
+  // cross_entropy.
+  void metric(std::string_view name, Value x, bool squares = false);
   void cross_entropy(Value logits);
 
   Value param_named(std::string_view name) const;  // full name; throws ConfigError if there is none

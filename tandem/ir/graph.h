@@ -40,6 +40,8 @@ inline constexpr int32_t kNoBlock = -1;
 // The input that dropout reads: the number of the micro-batch's first sample in the run, i32[2], low half
 // first.
 inline constexpr std::string_view kSampleInput = "sample";
+// A model's own metric is the output "metric:NAME" of its forward, f64[1].
+inline constexpr std::string_view kMetricPrefix = "metric:";
 
 struct Node {
   Op op;

@@ -107,6 +107,7 @@ enum class Op : uint8_t {
   VocabLoss,
   VocabLossGrad,
   AddStats,
+  Measure,
 
   // the update (ops/optimizer.cpp), with an op for each optimizer of the table of optimizers
   SquareSums,
@@ -122,6 +123,7 @@ enum class Op : uint8_t {
   NextLossScale,
   BlendWeights,
   Ema,
+  ExchangeWeights,
 
   // what an update does with whole matrices (ops/matrix_update.cpp)
   MuonDirection,

@@ -111,6 +111,7 @@ enum class Split : uint8_t {
   Input,      // every rank has all of it
   Param,      // its readers say which part a rank has
   Pointwise,  // as its operands are, by rows or by columns
+  Mean,       // of rows, all or a rank's own; not by columns
   Sampled,    // by rows, each of which knows which sample it is of
   Rows,       // needs whole rows
   Linear,     // by its weight's dims

@@ -15,7 +15,7 @@
 namespace tandem {
 
 struct Adafactor {
-  static constexpr StateTensor kStates[] = {{"moment2", "zeros", true}};
+  static constexpr StateTensor kStates[] = {{"moment2", "zeros", Kept::Root}};
   static constexpr HyperParam kHyper[] = {
       {"train.beta2_decay", -0.8, HyperRange::Negative,
        "power of the step's number that is its share in the means of squares"},

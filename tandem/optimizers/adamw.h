@@ -8,7 +8,8 @@
 namespace tandem {
 
 struct AdamW {
-  static constexpr StateTensor kStates[] = {{"moment1"}, {"moment2", "zeros", true}};
+  static constexpr StateTensor kStates[] = {{"moment1", "zeros", Kept::Share},
+                                            {"moment2", "zeros", Kept::Root}};
   static constexpr HyperParam kHyper[] = {
       {"train.beta1", 0.9, HyperRange::BelowOne, "decay of the gradient's mean"},
       {"train.beta2", 0.95, HyperRange::BelowOne, "decay of the gradient's square"},

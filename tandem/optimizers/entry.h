@@ -8,13 +8,24 @@
 
 namespace tandem {
 
+// What of a state is kept in 8 bits (optimizers/packed_state.h): the number itself; of a mean of squares,
+// which is never negative, its root; or a number's share of that root, where a rule divides by it.
+enum class Kept : uint8_t { Plain, Root, Share };
+
 // A tensor of the parameter's shape that lives from step to step, f32 (f64 beside f64 weights), or as
 // StateType says. It is called "<name>:<parameter>" in graphs and checkpoints.
 struct StateTensor {
   std::string_view name;
   std::string_view init = "zeros";
-  bool square = false;  // a mean of squares: never negative, and kept in 8 bits by its root
+  Kept kept = Kept::Plain;
 };
+// Which of a rule's states is a mean of squares; -1 where none is.
+constexpr int root_state(std::span<const StateTensor> states) {
+  for (size_t s = 0; s < states.size(); ++s) {
+    if (states[s].kept == Kept::Root) return static_cast<int>(s);
+  }
+  return -1;
+}
 
 // In which numbers states are kept between steps; a step reads and makes them in f32
 // (optimizers/packed_state.h).

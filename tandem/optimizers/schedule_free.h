@@ -13,7 +13,7 @@
 namespace tandem {
 
 struct ScheduleFree {
-  static constexpr StateTensor kStates[] = {{"lead"}, {"moment2", "zeros", true}};
+  static constexpr StateTensor kStates[] = {{"lead"}, {"moment2", "zeros", Kept::Root}};
   static constexpr HyperParam kHyper[] = {
       {"train.beta1", 0.9, HyperRange::BelowOne, "share of the average in the weights that gradients are of"},
       {"train.beta2", 0.999, HyperRange::BelowOne, "decay of the gradient's square"},

@@ -70,7 +70,6 @@ TEST(NormRanks, APipelineAndRecomputationGiveTheBitsOfOneRank) {
 // step twice as far or half as far. Few elements may differ: those whose gradients are rounding errors.
 TEST(NormRanks, TheTensorAxisStaysCloseToOneRank) {
   for (OptimizerKind kind : kKinds) {
-    if (optimizer_entry(kind).factored) continue;  // refused there
     for (const ModelConfig& model : {tiny_gpt2(2), tiny_decoder()}) {
       const Graph forward = build_model(model, 2);
       const Weights one = train(kind, {}, Strategy::Single, {}, forward);

@@ -11,6 +11,7 @@
 
 #include "tandem/base/split_float.h"
 #include "tandem/comm/connect.h"
+#include "tandem/compile/update_graph.h"
 #include "tandem/models/tiny_gpt2_test.h"
 #include "tandem/optimizers/packed_state.h"
 #include "tandem/runtime/session.h"
@@ -44,9 +45,14 @@ inline std::vector<float> floats_of(const Session& session, const Persistent& it
       values[i] = bf16 ? to_float(BFloat16{stored[i]}) : to_float(Half{stored[i]});
   } else if (item.packed) {
     const bool scaled = item.slice.type.dtype == DType::U8;
-    const std::span<std::byte> scales = scaled ? session.buffer(item.packed->scales) : std::span<std::byte>();
-    unpack_states(item.slice.type.dtype, item.packed->square, session.buffer(item).data(),
-                  reinterpret_cast<const float*>(scales.data()), values);
+    const auto scales_in = [&](const Slice& scales) {
+      return scaled ? reinterpret_cast<const float*>(session.buffer(scales).data()) : nullptr;
+    };
+    std::vector<float> roots(scaled && item.packed->kept == Kept::Share ? values.size() : 0);
+    if (!roots.empty())
+      unpack_roots(session.buffer(item.packed->roots).data(), scales_in(item.packed->root_scales), roots);
+    unpack_states(item.slice.type.dtype, item.packed->kept, session.buffer(item).data(),
+                  scales_in(item.packed->scales), roots, values);
   } else if (item.slice.type.dtype == DType::I16) {
     join_floats(session.buffer(*item.weights), session.buffer(item), dst);
   } else {
@@ -78,14 +84,15 @@ inline void collect(const Session& session, Weights& weights) {
 }
 
 // Two steps of a tiny gpt2, or another model, on ranks that are threads. `adjust` has the last word on how it
-// is compiled.
+// is compiled; `after` is what each rank does then.
 struct RankedRun {
   Weights weights;
   std::vector<CompiledStep> steps;  // of each rank
 };
 inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const KernelRegistry& registry,
                              const std::function<void(CompileOptions&)>& adjust,
-                             const Graph& forward = build_model(tiny_gpt2(2), 2)) {
+                             const Graph& forward = build_model(tiny_gpt2(2), 2),
+                             const std::function<void(Session&)>& after = {}) {
   std::vector<Communicators> comms = connect_threads(shape, {});
   std::vector<std::unique_ptr<ThreadPool>> pools;
   for (int rank = 0; rank < shape.world(); ++rank) pools.push_back(std::make_unique<ThreadPool>(1));
@@ -131,8 +138,11 @@ inline RankedRun train_ranks(const MeshShape& shape, Strategy strategy, const Ke
           for (size_t i = 0; entry.factored && i < entry.hyper.size(); ++i)
             hyper[kHyperOwn + i] = static_cast<float>(entry.hyper[i].value);
           session->write(session->step().update, "hyper", std::as_bytes(std::span(hyper)));
+          const std::vector<double> stats(static_cast<size_t>(kNumStats) + session->step().metrics.size());
+          session->write(session->step().update, "stats", std::as_bytes(std::span(stats)));
           session->run_update();
         }
+        if (after) after(*session);
       });
     }
   }

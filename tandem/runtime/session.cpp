@@ -69,9 +69,9 @@ Session::Session(CompiledStep step, const KernelRegistry& registry, const Kernel
   for (size_t i = 0; i < kNumArenas; ++i)
     arenas_[i] = device_->allocate(static_cast<Arena>(i), step_.sizes[i]);
   const std::pair<Program*, const Executable*> programs[] = {
-      {&pass_, &step_.pass},    {&last_pass_, &step_.last_pass}, {&update_, &step_.update},
-      {&eval_, &step_.eval},    {&gather_, &step_.gather},       {&prefill_, &step_.prefill},
-      {&decode_, &step_.decode}};
+      {&pass_, &step_.pass},     {&last_pass_, &step_.last_pass}, {&update_, &step_.update},
+      {&eval_, &step_.eval},     {&gather_, &step_.gather},       {&prefill_, &step_.prefill},
+      {&decode_, &step_.decode}, {&exchange_, &step_.exchange}};
   for (const auto& [program, executable] : programs) {
     *program = bind(*executable, registry, host_registry);
     device_->prepare(*program);

@@ -68,6 +68,9 @@ class Session {
   // passes read (1 - beta1). All ranks call it together.
   bool averages() const { return !step_.gather.inputs.empty(); }
   void blend_weights(float share);
+  // The weights and their moving averages change places; a second call gives every bit back. All ranks call
+  // it together. A step that was compiled for it only.
+  void exchange_weights() { run(exchange_); }
 
   void observe(CommandObserver observer) { observer_ = std::move(observer); }
 
@@ -84,7 +87,7 @@ class Session {
   ThreadPool& pool_;
   const Communicators* comms_;
   std::array<DeviceMemory, kNumArenas> arenas_;
-  Program pass_, last_pass_, update_, eval_, gather_, prefill_, decode_;
+  Program pass_, last_pass_, update_, eval_, gather_, exchange_, prefill_, decode_;
   CommandObserver observer_;
   mutable std::map<std::string, std::vector<std::byte>, std::less<>> outputs_;  // last read, by name
   std::unique_ptr<Device> device_;  // last: it may still be at work on the others

@@ -48,6 +48,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
   options.state_type = config.train.optimizer_state;
   options.muon_scale = config.train.adjust_lr;
   options.ema = config.train.ema;
+  options.shows_ema = config.train.ema_eval;
   options.recompute = config.memory.recompute;
   if (backend.memory_bytes) options.device_memory = backend.memory_bytes();
   options.fuse = backend.fuse;

@@ -99,6 +99,7 @@ constexpr KeyRule kRules[] = {
     {"train.weight_decay", Freely},
     {"train.groups", Freely},  // but for what is frozen
     {"train.ema", Freely},     // where there is one before and after
+    {"train.ema_eval", Freely},
     {"train.clip", Freely},
     {"train.clip_value", Freely},
     {"train.label_smoothing", Freely},

@@ -54,33 +54,50 @@ void widen(DType dtype, std::span<const std::byte> from, std::span<std::byte> to
     dst[i] = dtype == DType::BF16 ? to_float(BFloat16{src[i]}) : to_float(Half{src[i]});
 }
 
+std::vector<std::byte> bytes_of(const Session& session, const Slice& slice, int64_t begin, int64_t elems) {
+  const int64_t width = dtype_bytes(slice.type.dtype);
+  std::vector<std::byte> bytes(static_cast<size_t>(elems * width));
+  if (session.reaches(slice)) {
+    std::memcpy(bytes.data(), session.buffer(slice).data() + begin * width, bytes.size());
+  } else if (!bytes.empty()) {
+    session.read_buffer(slice, begin * width, bytes);
+  }
+  return bytes;
+}
+
+// Of the numbers from `first`, a block's, up to `end`.
+std::vector<float> scales_of(const Session& session, const Slice& scales, int64_t first, int64_t end) {
+  const std::vector<std::byte> bytes =
+      bytes_of(session, scales, first / kStateBlock, num_state_blocks(end - first));
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// What shares in 8 bits are shares of; empty for other states.
+std::vector<float> roots_of(const Session& session, const Persistent& buffer, int64_t first, int64_t end) {
+  if (buffer.slice.type.dtype != DType::U8 || buffer.packed->kept != Kept::Share) return {};
+  std::vector<float> roots(static_cast<size_t>(end - first));
+  unpack_roots(bytes_of(session, buffer.packed->roots, first, end - first).data(),
+               scales_of(session, buffer.packed->root_scales, first, end).data(), roots);
+  return roots;
+}
+
 // The numbers of a piece of an optimizer's state, or of frozen weights, that is kept in fewer bits.
 void unpack_piece(const Session& session, const Persistent& buffer, const Piece& piece,
                   std::span<std::byte> to) {
   const int64_t first = piece.offset / kStateBlock * kStateBlock, end = piece.offset + piece.box.elems();
-  const auto bytes_of = [&](const Slice& slice, int64_t begin, int64_t elems) {
-    const int64_t width = dtype_bytes(slice.type.dtype);
-    std::vector<std::byte> bytes(static_cast<size_t>(elems * width));
-    if (session.reaches(slice)) {
-      std::memcpy(bytes.data(), session.buffer(slice).data() + begin * width, bytes.size());
-    } else if (!bytes.empty()) {
-      session.read_buffer(slice, begin * width, bytes);
-    }
-    return bytes;
-  };
   if (buffer.packed->rounded) {
-    const std::vector<std::byte> stored = bytes_of(buffer.slice, piece.offset, piece.box.elems());
+    const std::vector<std::byte> stored = bytes_of(session, buffer.slice, piece.offset, piece.box.elems());
     return widen(buffer.slice.type.dtype, stored, to);
   }
-  const Slice& scales = buffer.packed->scales;
   const bool scaled = buffer.slice.type.dtype == DType::U8;
-  const std::vector<std::byte> codes = bytes_of(buffer.slice, first, end - first);
-  const std::vector<std::byte> factors =
-      scaled ? bytes_of(scales, first / kStateBlock, num_state_blocks(end - first))
-             : std::vector<std::byte>();
+  const std::vector<std::byte> codes = bytes_of(session, buffer.slice, first, end - first);
+  const std::vector<float> scales =
+      scaled ? scales_of(session, buffer.packed->scales, first, end) : std::vector<float>();
   std::vector<float> values(static_cast<size_t>(end - first));
-  unpack_states(buffer.slice.type.dtype, buffer.packed->square, codes.data(),
-                reinterpret_cast<const float*>(factors.data()), values);
+  unpack_states(buffer.slice.type.dtype, buffer.packed->kept, codes.data(), scales.data(),
+                roots_of(session, buffer, first, end), values);
   std::memcpy(to.data(), values.data() + (piece.offset - first), to.size());
 }
 
@@ -117,7 +134,11 @@ class LoadTargets {
 
   void store() {
     for (const auto& [slice, begin, bytes] : apart_) session_.write_buffer(*slice, begin, bytes);
-    for (const auto& [buffer, values] : packed_) pack(*buffer, values);
+    for (const bool shares : {false, true}) {  // which need what they are shares of
+      for (const auto& [buffer, values] : packed_) {
+        if ((buffer->packed->kept == Kept::Share) == shares) pack(*buffer, values);
+      }
+    }
   }
 
  private:
@@ -143,7 +164,9 @@ class LoadTargets {
     if (buffer.packed->rounded) {
       round_to(codes, buffer.slice.type.dtype, std::as_bytes(std::span(values)), session_.pool());
     } else {
-      pack_states(buffer.slice.type.dtype, buffer.packed->square, values, 0, 0, codes.data(), scales.data());
+      const std::vector<float> roots = roots_of(session_, buffer, 0, static_cast<int64_t>(values.size()));
+      pack_states(buffer.slice.type.dtype, buffer.packed->kept, values, roots, 0, 0, codes.data(),
+                  scales.data());
     }
     const auto write = [&](const Slice& slice, std::span<const std::byte> bytes) {
       if (session_.reaches(slice)) {

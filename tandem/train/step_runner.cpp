@@ -105,7 +105,8 @@ StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::functi
   tell_what("update");
   if (before_update) before_update();
   const Executable& update = session_.step().update;
-  double stats[kNumStats] = {};
+  const std::vector<std::string>& metrics = session_.step().metrics;
+  std::vector<double> stats(kNumStats + metrics.size());
   stats[kStatStop] = (stop ? kStop : 0) + (save ? kSave : 0);
   session_.write(update, "stats", std::as_bytes(std::span(stats)));
   write_hyper(step);
@@ -129,9 +130,15 @@ StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::functi
     }
     result.group_norms.emplace_back(group.name, static_cast<float>(std::sqrt(squares)));
   }
-  double totals[kNumStats];
-  std::memcpy(totals, sums.data() + sums.size() - sizeof totals, sizeof totals);
+  std::vector<double> totals(stats.size());
+  const size_t bytes = totals.size() * sizeof(double);
+  std::memcpy(totals.data(), sums.data() + sums.size() - bytes, bytes);
   if (alone()) add_stats(totals);
+  // Each micro-batch has added its mean, on every rank of the tensor axis.
+  const auto passes = static_cast<double>(session_.step().position.shape.tensor * result.samples) /
+                      static_cast<double>(config_.train.micro_batch);
+  for (size_t i = 0; i < metrics.size(); ++i)
+    result.metrics.emplace_back("metric/" + metrics[i], static_cast<float>(totals[kNumStats + i] / passes));
   result.loss = totals[kStatLoss] / targets;
   result.accuracy = totals[kStatCorrect] / targets;
   const auto wishes = static_cast<int64_t>(totals[kStatStop]);

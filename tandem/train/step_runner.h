@@ -30,6 +30,7 @@ struct StepResult {
   double accuracy = 0;
   double grad_norm = 0;                                    // before clipping
   std::vector<std::pair<std::string, float>> group_norms;  // likewise, of each NormGroup
+  std::vector<std::pair<std::string, float>> metrics;      // the model's own, "metric/NAME"
   bool applied = true;       // false: gradients were not finite, the update was skipped
   int64_t first_sample = 0;  // of the global batch: its global number
   int64_t samples = 0;

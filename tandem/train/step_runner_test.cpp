@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tandem/base/error.h"
 #include "tandem/config/load.h"
 #include "tandem/kernels/cpu/backend.h"
 #include "tandem/train/run_session.h"
@@ -23,7 +24,7 @@ class StepRunnerTest : public testing::Test {
                         kBatch, micro_batch, groups_, kContext, kVocab),
             "config")
             .config;
-    run_ = std::make_unique<RunSession>(config_, backend_, build_model, world_);
+    run_ = std::make_unique<RunSession>(config_, backend_, model_, world_);
     run_->session().initialize(1);
     return run_->runner();
   }
@@ -31,6 +32,7 @@ class StepRunnerTest : public testing::Test {
   const Backend backend_ = cpu::make_backend();
   const World world_;
   std::string groups_ = "[]";
+  BuildModel model_ = build_model;
   Config config_;
   std::unique_ptr<RunSession> run_;
 };
@@ -84,6 +86,59 @@ TEST_F(StepRunnerTest, PassesOfABatchAddUpToTheBatch) {
       EXPECT_EQ(result.targets, expected.targets);
     }
   }
+}
+
+// A mean over the whole batch, however it is cut into passes, and of each step by itself.
+TEST_F(StepRunnerTest, AModelsOwnMetricsAreMeansOverTheBatch) {
+  model_ = own_model([](Builder& b, const ModelConfig& c) {
+    const Value x = b.embedding(c.vocab, c.width, false);
+    b.metric("mean", x);
+    b.metric("stream/square", x, /*squares=*/true);
+    b.cross_entropy(b.linear(x, c.vocab, "head"));
+  });
+  std::vector<StepResult> whole;
+  for (const int64_t micro_batch : {kBatch, int64_t{1}}) {
+    StepRunner& runner = start(micro_batch);
+    for (int64_t step = 1; step <= 3; ++step) {
+      const StepResult result = runner.run(step);
+      ASSERT_EQ(result.metrics.size(), 2u);
+      EXPECT_EQ(result.metrics[0].first, "metric/mean");
+      EXPECT_EQ(result.metrics[1].first, "metric/stream/square");
+      if (micro_batch == kBatch) {
+        whole.push_back(result);
+        // Weights begin normal, with deviation 0.02.
+        if (step == 1) {
+          EXPECT_NEAR(result.metrics[1].second, 4e-4, 1e-4);
+        }
+        continue;
+      }
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_NEAR(result.metrics[i].second, whole[static_cast<size_t>(step - 1)].metrics[i].second, 1e-6);
+    }
+  }
+  EXPECT_NE(whole[0].metrics[1].second, whole[1].metrics[1].second);
+}
+
+TEST_F(StepRunnerTest, MetricsThatCannotBeAreRefused) {
+  const auto refusal = [](const std::function<void(Builder&, Value)>& write) -> std::string {
+    try {
+      Builder b = Builder::for_tokens(1, kContext);
+      const Value x = b.embedding(kVocab, 8, false);
+      write(b, x);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal([](Builder& b, Value x) { b.metric("a b", x); }),
+            "metric 'a b': expected a name of letters, digits, '.', '_', '-' and '/'");
+  EXPECT_EQ(refusal([](Builder& b, Value x) { b.metric("a", x), b.metric("a", x); }),
+            "metric 'a': two have this name");
+  EXPECT_EQ(refusal([](Builder& b, Value x) {
+              b.cross_entropy(b.linear(x, kVocab, "head"));
+              b.metric("a", x);
+            }),
+            "metric 'a': a model ends with cross_entropy; declare it before");
 }
 
 TEST_F(StepRunnerTest, ARequestToStopComesBackWithTheStep) {

@@ -20,6 +20,7 @@
 #include "tandem/train/divergence.h"
 #include "tandem/train/evaluation/best_checkpoint.h"
 #include "tandem/train/evaluation/eval_watch.h"
+#include "tandem/train/evaluation/run_evaluation.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/interrupt.h"
 #include "tandem/train/lr_schedule.h"
@@ -281,6 +282,7 @@ class Trainer {
     record.lr = static_cast<float>(learning_rate(config_.train, step));
     record.grad_norm = static_cast<float>(result.grad_norm);
     record.more = result.group_norms;
+    record.more.insert(record.more.end(), result.metrics.begin(), result.metrics.end());
     record.loss_scale = static_cast<float>(result.loss_scale);
     record.unit = unit_of(config_.model);
     record.count = count_;
@@ -296,28 +298,14 @@ class Trainer {
 
   // True where it is the best so far in what checkpoint.best names.
   bool add_evaluation(StepRecord& record) {
-    const EvalSets::Report report = evaluate_into(record);
-    return watch_.add(record.step, report.all.loss, report.loss_of(config_.checkpoint.best));
+    const Evaluation evaluation = evaluate_run(run_, record);
+    return watch_.add(record.step, evaluation.last.all.loss, evaluation.loss_of(config_.checkpoint.best));
   }
 
   // Of the weights that training begins with. It is in the events; metrics have a row for each step.
   void evaluate_start() {
     StepRecord record;
-    evaluate_into(record);
-  }
-
-  EvalSets::Report evaluate_into(StepRecord& record) {
-    runner_.show_average();
-    EvalSets::Report report = run_.steps->eval_sets().evaluate(session_, world_);
-    record.eval_loss = static_cast<float>(report.all.loss);
-    if (!config_.model.is_language_model()) record.eval_accuracy = static_cast<float>(report.all.accuracy);
-    EvalRecord evaluated{record.step, *record.eval_loss, record.eval_accuracy};
-    for (const auto& [name, value] : report.more())
-      evaluated.more.emplace_back(name, static_cast<float>(value));
-    record.more.insert(record.more.end(), evaluated.more.begin(), evaluated.more.end());
-    journal_.event(std::move(evaluated));
-    journal_.message(fmt::format("step {}: {}", record.step, report.text(record.eval_accuracy.has_value())));
-    return report;
+    evaluate_run(run_, record);
   }
 
   bool ended_early(int64_t resumed) {

@@ -187,6 +187,48 @@ class Ema(RanksTest):
                     "--set", "train.ema=1")
 
 
+    def evaluated(self, parallel=None, **others):
+        train = {"steps": 6, "eval_every": 2, "eval_at_start": True, "ema_eval": True, **others.pop("train", {})}
+        return self.ema(parallel, train=train, **others)
+
+    def evaluations(self, run):
+        return {row["step"]: (row["eval_loss"], row["eval_loss_ema"]) for row in numbers(run) if "eval_loss" in row}
+
+    def test_training_evaluates_the_average_beside_the_weights_and_changes_no_bit(self):
+        for precision in ("fp32", "bf16"):
+            plain = self.train(self.ema(precision=precision, train={"steps": 6, "eval_every": 2}), f"plain-{precision}")
+            run = self.train(self.evaluated(precision=precision), f"run-{precision}")
+            self.assert_equal_runs(plain, run)
+            losses = self.evaluations(run)
+            self.assertEqual(sorted(losses), [2, 4, 6])
+            for step, flags in ((6, ["--ema"]), (6, [])):
+                told = json.loads(self.tandem("evaluate", checkpoint(run, step), "--json", *flags).out)["eval_loss"]
+                self.assertAlmostEqual(told, losses[step][1 if flags else 0], delta=1e-6)
+            self.assertNotEqual(*losses[6])
+            first = [event for event in read_events(run) if event["type"] == "eval"][0]
+            self.assertEqual((first["step"], "eval_loss_ema" in first), (0, False))
+
+    def test_every_mesh_evaluates_the_same_average(self):
+        one = self.train(self.evaluated(mesh("ddp", 2), precision="bf16"), "ddp")
+        for strategy in ("zero1", "zero2", "fsdp"):
+            run = self.train(self.evaluated(mesh(strategy, 2), precision="bf16"), strategy)
+            self.assert_equal_runs(one, run)
+            self.assertEqual(self.evaluations(one), self.evaluations(run))
+        offloaded = self.train(self.evaluated(mesh("fsdp", 2), precision="bf16", memory={"offload": ["optimizer", "params"]}), "offload")
+        self.assertEqual(self.evaluations(one), self.evaluations(offloaded))
+        alone = self.train(self.evaluated(), "alone")
+        pipeline = self.train(self.evaluated(mesh(pipeline=2)), "pipeline")
+        self.assertEqual(self.evaluations(alone), self.evaluations(pipeline))
+        tensor = self.train(self.evaluated(mesh(tensor=2)), "tensor")
+        for step, (_, average) in self.evaluations(tensor).items():
+            self.assertAlmostEqual(average, self.evaluations(alone)[step][1], delta=1e-4)
+
+    def test_the_best_can_be_the_average_s(self):
+        run = self.train({**self.evaluated(), "checkpoint": {"every": 2, "best": "eval_loss_ema"}}, "run")
+        losses = {step: average for step, (_, average) in self.evaluations(run).items()}
+        self.assertEqual((run / "checkpoints/best").resolve().name, checkpoint(run, min(losses, key=losses.get)).name)
+
+
 class Length(RanksTest):
     def test_tokens_and_epochs_are_steps(self):
         text = self.directory / "book.txt"

@@ -34,6 +34,8 @@ assert len(rows) == 50, len(rows)
 assert rows[-1]["loss"] < 0.5 * rows[0]["loss"], (rows[0]["loss"], rows[-1]["loss"])
 names = {tensor["name"] for tensor in json.load(open("runs/own-model/checkpoints/latest/manifest.json"))["tensors"]}
 assert "blocks.1.up.weight" in names, names  # parallel_gpt's name, and nobody else's
+for row in rows:  # its own metrics: means of squares of what adds up from block to block
+    assert 0 < row["metric/stream/0"] < row["metric/stream/1"], row
 PYTHON
 
 # It goes on with a changed key, and says whose flags these are.
@@ -59,6 +61,13 @@ for mesh in "parallel.data=2 --set parallel.strategy=fsdp" parallel.tensor=2 par
   "$own" launch --nproc-per-node 2 train "$config" --set $mesh --set train.micro_batch=4 --set train.steps=5 \
     --run-dir "$run" >/dev/null 2>&1 || fail "two ranks with $mesh ended with $?"
   [[ $(wc -l <"$run/metrics.jsonl") == 5 ]] || fail "two ranks with $mesh did not train five steps"
+  python3 - runs/own-model "$run" <<'PYTHON' || fail "two ranks with $mesh have other metrics than one"
+import json, sys
+one, two = ([json.loads(line) for line in open(f"{run}/metrics.jsonl")][:2] for run in sys.argv[1:])
+for a, b in zip(one, two):
+    for key in ("loss", "metric/stream/0", "metric/stream/1"):
+        assert abs(a[key] / b[key] - 1) < 1e-3, (key, a[key], b[key])
+PYTHON
 done
 shows "equal bit for bit" "$own" inspect runs/own-model --compare runs/own-model
 # `tandem` has no such model, and takes none of its weights for its own.

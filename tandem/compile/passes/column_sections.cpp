@@ -39,6 +39,7 @@ class SectionSearch {
       case Split::Input:
       case Split::Param:
       case Split::Rows:
+      case Split::Mean:
       case Split::Sampled:
       case Split::Linear:
       case Split::Embedding:

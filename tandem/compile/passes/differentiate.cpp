@@ -60,6 +60,9 @@ Graph differentiate(const Graph& forward, const PrecisionPolicy& precision, bool
 
   Graph graph;
   for (int32_t id = 0; id < num_kept; ++id) graph.add(forward.node(id));
+  for (const GraphOutput& output : forward.outputs()) {
+    if (output.name.starts_with(kMetricPrefix)) graph.add_output(output.name, output.value);
+  }
   const GradientTypes types{.block_matrices = precision.block_gradients, .others = precision.gradients};
   GradientContext context(graph, types, split_tied);
   for (Value value : trained_values(graph)) context.mark_reachable(value);

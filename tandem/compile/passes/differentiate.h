@@ -6,7 +6,7 @@
 //   running the graph again accumulates. A chunk of a pipeline that ends in a send has no loss: its backward
 //   begins with a recv of the sent value's gradient; one that begins with a recv ends its backward with a
 //   send. What only frozen parameters lead to has no gradient: backward ends where they begin.
-// Keeps: the forward nodes and their numbers. Only the output "stats" remains.
+// Keeps: the forward nodes and their numbers. Only the output "stats" remains, and the model's own metrics.
 #pragma once
 
 #include "tandem/compile/pass_info.h"

@@ -79,6 +79,7 @@ class TensorAxisSplit {
       case Split::GateUp: gate_up(id); return;
       case Split::Pointwise: pointwise(id); return;
       case Split::Sampled: sampled(id); return;
+      case Split::Mean: mean(id); return;
       case Split::Reshape: reshape(id); return;
       case Split::Concat: concat(id); return;
       case Split::Loss: loss(id); return;
@@ -94,6 +95,13 @@ class TensorAxisSplit {
     if (inputs.size() > 1 && layout(inputs[0]) != layout(inputs[1]))
       refusal_.refuse(id, "a sum of a value split by rows and one split by columns");
     keep_layout(id);
+  }
+
+  void mean(int32_t id) {
+    if (layout(old_.node(id).inputs[0]).spread == Spread::Columns)
+      refusal_.refuse(id,
+                      "a metric of a value that is split by columns; take one between the blocks' linears");
+    rewrite_.copy(id);
   }
 
   // Dropout goes by the number of a row in the micro-batch.

@@ -10,6 +10,8 @@
 //
 // The logits of the linear forms are S(x w^T), then with {scale} S(scale logit), then with {softcap}
 // S(cap tanh(logit / cap)), each rounded to the storage type S as single ops would round it.
+#include <utility>
+
 #include "tandem/ir/ops/entry.h"
 
 namespace tandem::ops {
@@ -47,7 +49,8 @@ Types vocab_loss_types(const Operands& in) {
 Types add_stats_types(const Operands& in) {
   in.require(in[0].dtype == DType::F64 && in[1].dtype == DType::F64, "{} and {} are not f64",
              dtype_name(in[0].dtype), dtype_name(in[1].dtype));
-  in.require(in.shape(1).elems() <= in.shape(0).elems(), "{} does not hold {}", in.show(0), in.show(1));
+  in.require(in.attr_or("at", 0) + in.shape(1).elems() <= in.shape(0).elems(), "{} does not hold {}",
+             in.show(0), in.show(1));
   return {in[0]};
 }
 
@@ -81,6 +84,14 @@ OpInfo loss_op(Op op, std::string_view name, std::string_view meaning, StatedLis
 }  // namespace
 
 std::vector<OpInfo> loss_ops() {
+  OpInfo measure = loss_op(
+      Op::Measure, "measure", "mean f64[1] of the elements of x, or of their squares", {"x"}, {"mean"},
+      {integer("squares")},
+      [](const Operands&) {
+        return Types{{DType::F64, Shape({1})}};
+      },
+      kMovesItsBytes, Split::Mean);
+  measure.remake = Remake::Never;  // its number is kept, and x need not be there for it again
   return {
       loss_op(Op::CrossEntropy, "cross_entropy", "stats of logits[N,V]", {"logits", "targets"}, {"stats"},
               {optional(real("smoothing")), optional(real("z"))}, loss_types, kMovesItsBytes, Split::Loss),
@@ -115,9 +126,10 @@ std::vector<OpInfo> loss_ops() {
               {integer("first"), optional(integer("valid")), integer("size")}, loss_grad_types,
               kMovesItsBytes, Split::Never),
       loss_op(Op::AddStats, "add_stats",
-              "the first k of acc f64[n] += stats f64[k], {fixed: 1}: rounded so that no order shows",
-              {"acc", "stats"}, {in_place("acc")}, {optional(integer("fixed"))}, add_stats_types,
-              kMovesItsBytes, Split::Never),
+              "acc f64[n] from `at` on += stats f64[k], {fixed: 1}: rounded so that no order shows",
+              {"acc", "stats"}, {in_place("acc")}, {optional(integer("fixed")), optional(integer("at"))},
+              add_stats_types, kMovesItsBytes, Split::Never),
+      std::move(measure),
   };
 }
 

@@ -48,6 +48,12 @@ Types ema_types(const Operands& in) {
   return {in[2]};
 }
 
+Types exchange_types(const Operands& in) {
+  for (size_t i = 1; i < in.size(); ++i)
+    in.require(in.shape(i) == in.shape(0), "{} and {} differ", in.show(0), in.show(i));
+  return {in.all().begin(), in.all().end()};
+}
+
 OpInfo update_op(Op op, std::string_view name, std::string_view meaning, StatedList<InputInfo> inputs,
                  StatedList<OutputInfo> outputs, StatedList<AttrInfo> attrs, InferRule infer) {
   return unsplit(op, name, meaning, std::move(inputs), std::move(outputs), std::move(attrs), infer,
@@ -138,6 +144,11 @@ std::vector<OpInfo> optimizer_ops() {
           "as it was where norm[1] is 0",
           {"hyper", "norm", "ema", "w", when("masters", "master")}, {in_place("ema")},
           {real("decay"), integer("masters")}, ema_types),
+      update_op(Op::ExchangeWeights, "exchange_weights",
+                "ema and w change places, with the master where there is one, of which w is then rounded",
+                {"w", "ema", when("masters", "master")},
+                {in_place("w"), in_place("ema"), out_when("masters", in_place("master"))},
+                {integer("masters")}, exchange_types),
   };
   for (size_t kind = 0; kind < kNumOptimizers; ++kind)
     ops.push_back(optimizer(static_cast<OptimizerKind>(kind)));

@@ -13,6 +13,7 @@ void add_loss_kernels(KernelRegistry& registry) {
   add_cross_entropy_kernels(registry);
   add_linear_cross_entropy_kernels(registry);
   add_vocab_loss_kernels(registry);
+  add_measure_kernels(registry);
 }
 
 }  // namespace tandem::cpu

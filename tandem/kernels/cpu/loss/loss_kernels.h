@@ -10,6 +10,7 @@ void add_cross_entropy_kernels(KernelRegistry& registry);  // CrossEntropy, Cros
 void add_linear_cross_entropy_kernels(
     KernelRegistry& registry);                          // LinearCrossEntropy, LinearCrossEntropyGrad
 void add_vocab_loss_kernels(KernelRegistry& registry);  // VocabParts, VocabLoss, VocabLossGrad
+void add_measure_kernels(KernelRegistry& registry);     // Measure
 
 void store_loss(const LossSums& sums, const TensorArg& stats);
 

@@ -63,5 +63,39 @@ TEST(Ema, IsOfTheMasters) {
   }
 }
 
+KernelRun exchange(DType dtype) {
+  return KernelRun(Op::ExchangeWeights, {{"masters", int64_t{is_half(dtype)}}});
+}
+int num_places(DType dtype) { return is_half(dtype) ? 3 : 2; }
+
+// What it has made, exchanged again.
+KernelRun exchanged_again(DType dtype, const KernelRun& run) {
+  KernelRun again = exchange(dtype);
+  const DType types[] = {dtype, DType::F32, master_dtype(dtype)};
+  for (int i = 0; i < num_places(dtype); ++i)
+    again.in(types[i], {static_cast<int64_t>(run.result(i).size())}, run.result(i)).in_place_out();
+  again.run(all_kernels(), "cpu.exchange_weights");
+  return again;
+}
+
+TEST(ExchangeWeights, GivesEveryBitBack) {
+  const int64_t n = 5000;
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    KernelRun run = exchange(dtype);
+    run.random_in(dtype, {n}, 2).random_in(DType::F32, {n}, 1);
+    if (is_half(dtype)) run.random_in(master_dtype(dtype), {n}, 3, dtype == DType::BF16 ? 4000 : 1);
+    for (int i = 0; i < num_places(dtype); ++i) run.in_place_out();
+    KernelRun expected = run;
+    run.run(all_kernels(), "cpu.exchange_weights", 3);
+    expected.run_reference();
+    const KernelRun back = exchanged_again(dtype, run), there = exchanged_again(dtype, back);
+    for (int i = 0; i < num_places(dtype); ++i) {
+      EXPECT_EQ(run.result_bytes(i), expected.result_bytes(i)) << dtype_name(dtype) << i;
+      EXPECT_EQ(there.result_bytes(i), run.result_bytes(i)) << dtype_name(dtype) << i;
+      EXPECT_NE(back.result_bytes(i), run.result_bytes(i)) << dtype_name(dtype) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::cpu

@@ -23,29 +23,26 @@ bool is_packed(const ParamGroup& group) {
 // Blocks of states are made fp32, updated, and kept in fewer bits again, unless they are only read.
 void visit_packed(const ParamGroup& group, Op op, std::optional<int64_t> step, int64_t begin,
                   const UpdateChunk& chunk, const std::function<void(const UpdateChunk&)>& visit) {
-  const std::span<const StateTensor> names = optimizer_entry(*optimizer_of(op)).states;
+  PackedStates packed{.type = group.states[0].type.dtype,
+                      .names = optimizer_entry(*optimizer_of(op)).states.first(group.states.size())};
+  for (size_t s = 0; s < group.states.size(); ++s) {
+    packed.codes[s] = group.states[s].as<std::byte>();
+    if (!group.scales.empty()) packed.scales[s] = group.scales[s].as<float>();
+  }
   float states[kMaxStates][kStateBlock];
+  float* numbers[kMaxStates];
+  for (size_t s = 0; s < kMaxStates; ++s) numbers[s] = states[s];
   for (int64_t at = 0; at < chunk.elems; at += kStateBlock) {
     UpdateChunk block = chunk;
     block.elems = std::min(kStateBlock, chunk.elems - at);
     block.w = static_cast<std::byte*>(chunk.w) + at * dtype_bytes(chunk.w_dtype);
     block.g = static_cast<std::byte*>(chunk.g) + at * dtype_bytes(chunk.g_dtype);
     if (chunk.master != nullptr) block.master = address(*group.master, begin + at);
-    const auto scale_of = [&](size_t s) {
-      return group.scales.empty() ? nullptr : group.scales[s].as<float>() + (begin + at) / kStateBlock;
-    };
-    for (size_t s = 0; s < group.states.size(); ++s) {
-      unpack_states(group.states[s].type.dtype, names[s].square, address(group.states[s], begin + at),
-                    scale_of(s), std::span(states[s], static_cast<size_t>(block.elems)));
-      block.states[s] = states[s];
-    }
+    for (size_t s = 0; s < group.states.size(); ++s) block.states[s] = states[s];
+    const PackedStates here = packed.from(begin + at);
+    here.unpack(numbers, block.elems);
     visit(block);
-    for (size_t s = 0; step && s < group.states.size(); ++s) {
-      pack_states(group.states[s].type.dtype, names[s].square,
-                  std::span(states[s], static_cast<size_t>(block.elems)),
-                  rounding_key(*step, static_cast<int>(s)), group.key + static_cast<uint64_t>(begin + at),
-                  address(group.states[s], begin + at), scale_of(s));
-    }
+    if (step) here.pack(numbers, block.elems, *step, group.key + static_cast<uint64_t>(begin + at));
   }
 }
 

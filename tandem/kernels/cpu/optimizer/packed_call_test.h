@@ -35,8 +35,9 @@ inline Call packed_call(const OptimizerSetting& setting, DType packed, const std
     std::vector<HostTensor> tensors = {random_tensor(setting.weight, {elems}, 10 * p),
                                        random_tensor(setting.gradient, {elems}, 10 * p + 1)};
     std::vector<HostTensor> scales;
+    std::vector<std::vector<float>> starts;
     for (size_t s = 0; s < setting.num_states(); ++s) {
-      const bool square = setting.entry().states[s].square;
+      const bool square = setting.entry().states[s].kept == Kept::Root;
       const HostTensor start = random_tensor(DType::F32, {elems}, 10 * p + 2 + s, 0.1);
       std::vector<float> state(static_cast<size_t>(elems));
       for (int64_t i = 0; i < elems; ++i)
@@ -47,8 +48,16 @@ inline Call packed_call(const OptimizerSetting& setting, DType packed, const std
         std::memcpy(tensors.back().bytes.data(), state.data(), state.size() * sizeof(float));
         continue;
       }
-      pack_states(packed, square, state, 1, 0, tensors.back().bytes.data(), scales.back().arg().as<float>());
+      starts.push_back(std::move(state));
     }
+    PackedStates states{.type = packed, .names = setting.entry().states.first(starts.size())};
+    std::vector<const float*> numbers;
+    for (size_t s = 0; s < starts.size(); ++s) {
+      states.codes[s] = tensors[2 + s].bytes.data();
+      if (scaled) states.scales[s] = scales[s].arg().as<float>();
+      numbers.push_back(starts[s].data());
+    }
+    states.pack(numbers, starts.empty() ? 0 : elems, 1, 0);
     if (scaled) tensors.insert(tensors.end(), scales.begin(), scales.end());
     if (setting.halves()) tensors.push_back(random_tensor(DType::I16, {elems}, 10 * p + 5, 4000));
     if (setting.masters && !setting.halves()) tensors.push_back(random_tensor(DType::F32, {elems}, 10 * p));

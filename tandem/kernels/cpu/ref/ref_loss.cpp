@@ -158,8 +158,16 @@ void run_add_stats(const KernelArgs& args, Stream&) {
   const bool fixed = args.attrs.integer_or("fixed", 0) != 0;
   for (int64_t i = 0; i < args.in[1].elems(); ++i) {
     const double stat = get(args.in[1], i);
-    accumulate(args.out[0], i, fixed ? to_fixed_point(stat) : stat);
+    accumulate(args.out[0], args.attrs.integer_or("at", 0) + i, fixed ? to_fixed_point(stat) : stat);
   }
+}
+
+void run_measure(const KernelArgs& args, Stream&) {
+  const TensorArg& x = args.in[0];
+  const bool squares = args.attrs.integer("squares") != 0;
+  double sum = 0;
+  for (int64_t i = 0; i < x.elems(); ++i) sum += squares ? get(x, i) * get(x, i) : get(x, i);
+  set(args.out[0], 0, sum / static_cast<double>(x.elems()));
 }
 
 }  // namespace
@@ -170,6 +178,7 @@ void add_loss(KernelRegistry& registry) {
   add(registry, Op::LinearCrossEntropy, run_linear_cross_entropy);
   add(registry, Op::LinearCrossEntropyGrad, run_linear_cross_entropy_grad);
   add(registry, Op::AddStats, run_add_stats);
+  add(registry, Op::Measure, run_measure);
 }
 
 }  // namespace tandem::cpu::ref

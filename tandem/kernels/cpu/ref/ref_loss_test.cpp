@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tandem/kernels/cpu/ref/ref_kernel_run_test.h"
+#include "tandem/kernels/cpu/register.h"
 
 namespace tandem::cpu {
 namespace {
@@ -172,6 +173,27 @@ TEST(RefLion, MovesByTheSignAndDecaysApart) {
   EXPECT_EQ(run.result(1), (std::vector<double>{0, 0}));
   EXPECT_EQ(run.result(2), (std::vector<double>{3 - 0.5, -3 + 1}));
   EXPECT_EQ(run.result(3), (std::vector<double>{4 - 0.125, 4}));  // not decayed
+}
+
+TEST(RefAddStats, AddsFromAPlaceOn) {
+  KernelRun run(Op::AddStats, {{"at", int64_t{1}}});
+  run.in({3}, {1, 2, 3}).in({1}, {0.5}).in_place_out();
+  EXPECT_EQ(run.run_reference().result(0), (std::vector<double>{1, 2.5, 3}));
+}
+
+TEST(Measure, IsAMeanOnAnyNumberOfThreads) {
+  for (int64_t squares : {0, 1}) {
+    for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+      KernelRun run(Op::Measure, {{"squares", squares}});
+      run.random_in(dtype, {70001}, 4).out({1});
+      KernelRun threads = run, reference = run;
+      run.run(all_kernels(), "cpu.measure");
+      threads.run(all_kernels(), "cpu.measure", 3);
+      reference.run_reference();
+      EXPECT_EQ(run.result(0), threads.result(0));
+      EXPECT_NEAR(run.result(0)[0], reference.result(0)[0], 1e-12);
+    }
+  }
 }
 
 }  // namespace

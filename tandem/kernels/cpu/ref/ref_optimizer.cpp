@@ -110,36 +110,36 @@ double updated(const ExactStep& step, const ParamGroup& group, int64_t i, double
 // A group whose states are f32: its own, or copies of those that are kept in fewer bits.
 class WideStates {
  public:
-  WideStates(const ParamGroup& group, const OptimizerEntry& entry)
-      : given_(group), group_(group), entry_(entry) {
+  WideStates(const ParamGroup& group, const OptimizerEntry& entry) : group_(group) {
     if (group.states.empty() || is_float32(group.states[0])) return;
+    packed_ = {.type = group.states[0].type.dtype, .names = entry.states.first(group.states.size())};
     for (size_t s = 0; s < group.states.size(); ++s) {
+      packed_.codes[s] = group.states[s].as<std::byte>();
+      if (!group.scales.empty()) packed_.scales[s] = group.scales[s].as<float>();
       copies_.emplace_back(static_cast<size_t>(group.w->elems()));
-      unpack_states(group.states[s].type.dtype, entry.states[s].square, group.states[s].data, scales(s),
-                    copies_.back());
     }
-    for (size_t s = 0; s < copies_.size(); ++s)
+    for (size_t s = 0; s < copies_.size(); ++s) {
+      numbers_.push_back(copies_[s].data());
       args_.push_back({copies_[s].data(), {DType::F32, group.states[s].type.shape}});
+    }
+    packed_.unpack(numbers_, group.w->elems());
     group_.states = args_;
   }
   const ParamGroup& group() const { return group_; }
 
   void pack(int64_t step) {
-    for (size_t s = 0; s < copies_.size(); ++s)
-      pack_states(given_.states[s].type.dtype, entry_.states[s].square, copies_[s],
-                  rounding_key(step, static_cast<int>(s)), given_.key, given_.states[s].data, scales(s));
+    if (!copies_.empty()) packed_.pack(numbers_, group_.w->elems(), step, group_.key);
   }
 
  private:
   static bool is_float32(const TensorArg& state) {
     return state.type.dtype == DType::F32 || state.type.dtype == DType::F64;
   }
-  float* scales(size_t s) const { return given_.scales.empty() ? nullptr : given_.scales[s].as<float>(); }
 
-  const ParamGroup given_;
   ParamGroup group_;
-  const OptimizerEntry& entry_;
+  PackedStates packed_;
   std::vector<std::vector<float>> copies_;
+  std::vector<float*> numbers_;
   std::vector<TensorArg> args_;
 };
 
@@ -253,6 +253,20 @@ void run_ema(const KernelArgs& args, Stream&) {
   for (int64_t i = 0; i < args.out[0].elems(); ++i) {
     const double w = get_weight(group, i);
     set(args.out[0], i, first ? w : decay * get(args.in[2], i) + (1 - decay) * w);
+  }
+}
+
+void run_exchange_weights(const KernelArgs& args, Stream&) {
+  const ParamGroup group{.w = &args.out[0],
+                         .g = nullptr,
+                         .states = {},
+                         .master = args.out.size() > 2 ? &args.out[2] : nullptr,
+                         .decayed = false,
+                         .scales = {}};
+  for (int64_t i = 0; i < args.out[0].elems(); ++i) {
+    const double weight = get_weight(group, i), average = get(args.out[1], i);
+    set_weight(group, i, average);
+    set(args.out[1], i, weight);
   }
 }
 
@@ -373,6 +387,7 @@ void add_optimizer(KernelRegistry& registry) {
 #undef TANDEM_ADD
   add(registry, Op::BlendWeights, run_blend_weights);
   add(registry, Op::Ema, run_ema);
+  add(registry, Op::ExchangeWeights, run_exchange_weights);
   add(registry, Op::FactorSums, run_factor_sums);
   add(registry, Op::FactorMoments, run_factor_moments);
   add(registry, Op::FactorDirections, run_factor_directions);

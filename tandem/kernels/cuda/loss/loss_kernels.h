@@ -13,7 +13,7 @@ void add_cross_entropy_kernels(KernelRegistry& registry);  // CrossEntropy, Cros
 void add_linear_cross_entropy_kernels(
     KernelRegistry& registry);                          // LinearCrossEntropy, LinearCrossEntropyGrad
 void add_vocab_loss_kernels(KernelRegistry& registry);  // VocabParts, VocabLoss, VocabLossGrad
-void add_stats_kernels(KernelRegistry& registry);       // AddStats
+void add_stats_kernels(KernelRegistry& registry);       // AddStats, Measure
 
 struct LogitRows {
   void* logits;

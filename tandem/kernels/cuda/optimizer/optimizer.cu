@@ -88,31 +88,38 @@ __global__ void __launch_bounds__(kChunkThreads, 5)
 constexpr int kWarp = 32;
 constexpr int kLaneElems = static_cast<int>(kStateBlock) / kWarp;
 
-// The states of a warp's block, rounded into their codes.
-template <int kState, bool kSquare>
-__device__ __forceinline__ void write_states(const PackedItem& packed, const float (&state)[kLaneElems],
+// The states of a warp's block, rounded into their codes. Of a mean of squares, `roots` are what was kept;
+// shares read them.
+template <Kept kKept>
+__device__ __forceinline__ void write_states(const PackedItem& packed, int which,
+                                             const float (&state)[kLaneElems], float (&roots)[kLaneElems],
                                              int64_t begin, int lane, uint64_t key) {
-  auto* narrow = static_cast<uint16_t*>(packed.codes[kState]);
-  auto* codes = static_cast<uint8_t*>(packed.codes[kState]);
-  const bool scaled = packed.scales[kState] != nullptr;
-  float largest = 0;
+  auto* narrow = static_cast<uint16_t*>(packed.codes[which]);
+  auto* codes = static_cast<uint8_t*>(packed.codes[which]);
+  const bool scaled = packed.scales[which] != nullptr;
+  float kept[kLaneElems];
+  BlockRange range;
 #pragma unroll
   for (int j = 0; j < kLaneElems; ++j) {
-    if (begin + j * kWarp + lane < packed.elems) largest = fmaxf(largest, fabsf(kept_of(state[j], kSquare)));
+    kept[j] = scaled ? kept_of(kKept, state[j], roots[j]) : 0;
+    if (begin + j * kWarp + lane < packed.elems) range.add(kept[j]);
   }
-  const float scale = scale_of(warp_max(largest));
+  range.largest = warp_max(range.largest);
+  range.smallest = -warp_max(-range.smallest);
+  const float scale = scale_of(kKept, range);
 #pragma unroll
   for (int j = 0; j < kLaneElems; ++j) {
     const int64_t i = begin + j * kWarp + lane;
     if (i >= packed.elems) continue;
     const uint32_t random = rounding_bits(key, packed.key + static_cast<uint64_t>(i));
     if (scaled) {
-      codes[i] = encode_state(kept_of(state[j], kSquare), scale, kSquare, random);
+      codes[i] = encode_state(kKept, kept[j], scale, random);
+      if constexpr (kKept == Kept::Root) roots[j] = decode_state(kKept, codes[i], scale);
     } else {
       narrow[i] = round_to_bf16(state[j], random);
     }
   }
-  if (scaled && lane == 0) packed.scales[kState][begin / kStateBlock] = scale;
+  if (scaled && lane == 0) packed.scales[which][begin / kStateBlock] = scale;
 }
 
 // A warp updates a block of states at a time.
@@ -126,12 +133,12 @@ __device__ __forceinline__ void update_packed(const PackedItem& packed, const Ch
   for (int at = threadIdx.x / kWarp * static_cast<int>(kStateBlock); at < chunk.elems;
        at += kChunkThreads / kWarp * static_cast<int>(kStateBlock)) {
     const int64_t begin = chunk.begin + at;
-    float states[sizeof...(kStates)][kLaneElems];
+    float states[sizeof...(kStates)][kLaneElems] = {};
 #pragma unroll
     for (int j = 0; j < kLaneElems; ++j) {
       const int64_t i = begin + j * kWarp + lane;
       if (i >= packed.elems) continue;
-      ((states[kStates][j] = read_state<kStates, Rule::kStates[kStates].square>(packed, i)), ...);
+      ((states[kStates][j] = read_state<Rule, static_cast<int>(kStates)>(packed, i)), ...);
       auto* w = groups_of<1>(static_cast<W*>(item.w) + i);
       G* g = static_cast<G*>(item.g) + i;
       auto* master = groups_of<1>(static_cast<Master<Rule, W>*>(item.master) + i);
@@ -141,9 +148,14 @@ __device__ __forceinline__ void update_packed(const PackedItem& packed, const Ch
       write_numbers(w, master, has_master, number);
       if (!keep_gradients) *g = from_float<G>(0);
     }
-    (write_states<kStates, Rule::kStates[kStates].square>(packed, states[kStates], begin, lane,
-                                                          rounding_key(count, kStates)),
-     ...);
+    float roots[kLaneElems] = {};
+    const auto write = [&]<size_t kState>() {
+      write_states<Rule::kStates[kState].kept>(packed, kState, states[kState], roots, begin, lane,
+                                               rounding_key(count, kState));
+    };
+    constexpr int kRoot = kRootState<Rule>;
+    if constexpr (kRoot >= 0) write.template operator()<static_cast<size_t>(kRoot)>();
+    ((kStates == static_cast<size_t>(kRoot) ? void() : write.template operator()<kStates>()), ...);
   }
 }
 

@@ -29,7 +29,7 @@ __device__ __forceinline__ float measured_at(const MeasuredItem& item, int64_t i
                                              const OptimizerStep<Rule>& step, float w, float g,
                                              std::index_sequence<kStates...>) {
   [[maybe_unused]] const auto state = [&]<size_t kState>() {
-    return item.is_packed ? read_state<static_cast<int>(kState), Rule::kStates[kState].square>(item.packed, i)
+    return item.is_packed ? read_state<Rule, static_cast<int>(kState)>(item.packed, i)
                           : item.packed.item.states[kState][i];
   };
   return measured(step, w, g, state.template operator()<kStates>()...);

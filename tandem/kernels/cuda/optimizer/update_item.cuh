@@ -129,12 +129,25 @@ struct PackedItem {
 using PackedList = TensorList<PackedItem, 256>;
 static_assert(sizeof(PackedList) <= 32000);
 
-template <int kState, bool kSquare>
+// Which of a rule's states is a mean of squares; -1 where none is.
+template <typename Rule>
+inline constexpr int kRootState = root_state(Rule::kStates);
+
+// What is kept of a state in 8 bits.
+template <typename Rule, int kState>
+__device__ __forceinline__ float read_kept(const PackedItem& packed, int64_t i) {
+  return decode_state(Rule::kStates[kState].kept, static_cast<const uint8_t*>(packed.codes[kState])[i],
+                      packed.scales[kState][i / kStateBlock]);
+}
+
+template <typename Rule, int kState>
 __device__ __forceinline__ float read_state(const PackedItem& packed, int64_t i) {
+  constexpr Kept kKept = Rule::kStates[kState].kept;
   if (packed.scales[kState] == nullptr)
     return from_bf16(static_cast<const uint16_t*>(packed.codes[kState])[i]);
-  return decode_state(static_cast<const uint8_t*>(packed.codes[kState])[i],
-                      packed.scales[kState][i / kStateBlock], kSquare);
+  float root = 0;
+  if constexpr (kKept == Kept::Share) root = read_kept<Rule, kRootState<Rule>>(packed, i);
+  return state_of(kKept, read_kept<Rule, kState>(packed, i), root);
 }
 
 inline bool is_aligned_for_groups(const TensorArg& tensor) {
