@@ -16,7 +16,6 @@ from wandb_server import Wandb  # noqa: E402
 
 KILLS = int(os.environ.get("TANDEM_SINK_KILLS", "3"))
 STEPS = max(30, 5 * KILLS)
-TIMES = ("_runtime", "_timestamp", "step_ms", "tokens_per_s", "samples_per_s", "mfu", "data_wait_ms", "comm_wait_ms", "rss_bytes", "achieved_tflops")
 
 
 def rows_of(run):
@@ -82,7 +81,10 @@ class Online(kill.StoppedRuns):
             process.wait()
         self.tandem(*self.train_command(content, "killed"), env=self.server.env)
         _, seen = self.check(run, STEPS)
-        self.assertGreater(hit, 0)
+        print(f"{hit} of {KILLS} kills met the run; the server was given {seen.written} lines for {STEPS} steps")
+        self.assertGreater(hit, KILLS // 2)
+        if KILLS >= 10:
+            self.assertGreater(seen.written, STEPS, "no step was taken again")
 
     def test_a_server_that_is_away_is_told_once_and_the_next_start_catches_up(self):
         self.server.fail = 503

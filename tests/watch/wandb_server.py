@@ -150,6 +150,7 @@ class Wandb:
 
         listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         listening.daemon_threads = True
+        listening.handle_error = lambda *_: None  # a client that was killed
         self.thread = threading.Thread(target=listening.serve_forever, daemon=True)
         self.thread.start()
         if test is not None:
