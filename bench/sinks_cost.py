@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SMALL = {"name": "small", "device": "cpu", "threads": 1, "model": {"family": "mlp", "layers": 1, "width": 8, "image_size": 8, "classes": 4},
+SMALL = {"name": "small", "device": "cpu", "threads": 1, "model": {"family": "mlp", "layers": 1, "width": 8, "image_size": 16, "classes": 10},
          "data": {"train": "builtin:shapes"}, "train": {"batch": 1, "micro_batch": 1, "eval_every": 0}, "checkpoint": {"every": 0}}
 
 
