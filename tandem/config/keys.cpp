@@ -385,7 +385,9 @@ std::vector<Key> make_checkpoint_and_log_keys() {
       KEY(log.jsonl, any(), "write metrics.jsonl"),
       KEY(log.tensorboard, any(), "write TensorBoard's event files, in the run directory's tensorboard/"),
       KEY(log.wandb, any(),
-          "offline: write a run for `wandb sync` into the run directory's wandb/ (online: not yet)"),
+          "offline: write a run for `wandb sync` into the run directory's wandb/; online: and send it to "
+          "WANDB_BASE_URL "
+          "with WANDB_API_KEY"),
       KEY(log.comet, any(), "offline: write an archive for `comet upload` into the run directory's comet/"),
       KEY(log.prometheus, any(), "HOST:PORT where rank 0 serves /metrics for Prometheus; empty = off"),
       KEY(log.prometheus_file, any(),

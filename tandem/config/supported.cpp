@@ -31,8 +31,6 @@ constexpr Refusal kRefusals[] = {
      },
      "needs checkpoints to go back to, and their copy of the state: set checkpoint.every and "
      "checkpoint.async"},
-    {"log.wandb", [](const Config& c) { return c.log.wandb == WandbMode::Online; },
-     "this version does not talk to W&B's servers itself; use offline, and `wandb sync` on the run's wandb/"},
 };
 
 }  // namespace

@@ -13,10 +13,8 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
             "run.yaml:1: device: this version trains the family on the CPU only; use cpu or auto");
   EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),
             "run.yaml:1: precision: fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU");
-  EXPECT_EQ(
-      rejection("log: {wandb: online}"),
-      "run.yaml:1: log.wandb: this version does not talk to W&B's servers itself; use offline, and `wandb "
-      "sync` on the run's wandb/");
+  EXPECT_EQ(rejection("parallel: {tls: true}"),
+            "run.yaml:1: parallel.tls: this version does not encrypt traffic between ranks; use false");
 }
 
 // What `explain` and docs/config.md say of a key.

@@ -17,6 +17,8 @@ namespace fs = std::filesystem;
 constexpr size_t kMostEvents = 1000;
 constexpr int64_t kMostPlan = 256 << 20;
 constexpr size_t kMostRanks = 1024;
+constexpr int64_t kMostManifest = 16 << 20;
+constexpr size_t kMostDigests = 20;  // of the newest checkpoints
 constexpr int64_t kRankTail = 8192;  // some 50 steps
 
 // As the run's config.yaml writes a value, which is JSON but for words.
@@ -115,6 +117,30 @@ Json rank_rows(const RunFolder& run) {
   return rows;
 }
 
+// Where each rank is and what it does, as status.json says it while the run trains.
+void add_places(const Json& status, Json& rows) {
+  if (!status.is_object() || !status.contains("ranks") || !status["ranks"].is_array()) return;
+  for (const Json& place : status["ranks"]) {
+    if (!place.is_object()) continue;
+    for (Json& row : rows) {
+      if (row["rank"] != place.value("rank", Json())) continue;
+      for (const char* key : {"node", "pid", "state", "command", "block", "waiting_for", "since_s"}) {
+        if (place.contains(key)) row[key] = place[key];
+      }
+    }
+  }
+}
+
+// The digest that the manifest has of itself, and with it of every tensor; empty where the checkpoint is
+// gone.
+std::string digest_of(const RunFolder& run, int64_t step) {
+  const std::string text = run.text(fmt::format("checkpoints/step-{:08}/manifest.json", step), kMostManifest);
+  constexpr std::string_view kKey = "\n \"digest\": \"";  // those of tensors stand further in
+  const size_t key = text.find(kKey);
+  if (key == std::string::npos) return "";
+  return text.substr(key + kKey.size(), text.find('"', key + kKey.size()) - key - kKey.size());
+}
+
 }  // namespace
 
 Json run_detail(const RunFolder& run) {
@@ -123,6 +149,13 @@ Json run_detail(const RunFolder& run) {
     if (event["type"] == "checkpoint") checkpoints.push_back(event);
     events.push_back(std::move(event));
   }
+  for (size_t i = checkpoints.size() - std::min(checkpoints.size(), kMostDigests); i < checkpoints.size();
+       ++i) {
+    const Json step = checkpoints[i].value("step", Json());
+    if (step.is_number_integer()) checkpoints[i]["digest"] = digest_of(run, step);
+  }
+  Json ranks = rank_rows(run);
+  add_places(run.object("status.json"), ranks);
   return {{"path", run.path().string()},
           {"config", config_rows(run)},
           {"history", run.config_history()},
@@ -130,7 +163,7 @@ Json run_detail(const RunFolder& run) {
           {"plan", plan_of(run)},
           {"events", std::move(events)},
           {"checkpoints", std::move(checkpoints)},
-          {"ranks", rank_rows(run)}};
+          {"ranks", std::move(ranks)}};
 }
 
 }  // namespace tandem::dash

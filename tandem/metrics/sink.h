@@ -29,6 +29,9 @@ struct SinkOptions {
   std::string config = {};                                     // of the run, as YAML
   std::string config_json = {};                                // the same as JSON
   std::function<void(const std::string& sentence)> tell = {};  // what a sink has to say between rows
+  // What the launcher knows of all ranks, as status.json has it; empty where there is none. Any thread may
+  // ask.
+  std::function<std::string()> places = {};
 };
 
 class Sink {

@@ -19,6 +19,8 @@
 #include "tandem/metrics/offline/comet_sink.h"
 #include "tandem/metrics/offline/wandb_log.h"
 #include "tandem/metrics/offline/wandb_sink.h"
+#include "tandem/metrics/online/fake_wandb_test.h"
+#include "tandem/metrics/online/wandb_online_sink.h"
 #include "tandem/metrics/tensorboard/tensorboard_event.h"
 #include "tandem/metrics/tensorboard/tensorboard_sink.h"
 #include "tandem/metrics/tensorboard/tfrecord.h"
@@ -103,6 +105,31 @@ Rows read_wandb(const fs::path& run_dir) {
   return rows;
 }
 
+wandb::FakeWandb& wandb_server() {
+  static wandb::FakeWandb server;
+  return server;
+}
+
+std::unique_ptr<Sink> make_wandb_online(const SinkOptions& options) {
+  wandb_server();
+  const std::chrono::milliseconds soon(1), late(120000);
+  return std::make_unique<WandbOnlineSink>(
+      options, wandb::Patience{.interval = soon, .at_end = late, .at_stop = late, .at_end_failing = late});
+}
+
+// What the server has, whatever the file has.
+Rows read_wandb_online(const fs::path& run_dir) {
+  const std::string name = fs::directory_iterator(run_dir / "wandb")->path().filename().string();
+  Rows rows;
+  int64_t line = 0;
+  for (const auto& [number, text] : wandb_server().run(name.substr(name.rfind('-') + 1)).history) {
+    EXPECT_EQ(number, line++);
+    const auto row = nlohmann::json::parse(text);
+    rows.push_back({row["_step"], row["loss"]});
+  }
+  return rows;
+}
+
 // The lines of messages.json, which begins the archive; zips are read by others in tests/watch.
 Rows read_comet(const fs::path& run_dir) {
   Rows rows;
@@ -183,6 +210,7 @@ const Kind kKinds[] = {
     {"tensorboard", make<TensorboardSink>, read_tensorboard},
     {"csv", make<CsvSink>, [](const fs::path& run_dir) { return read_csv(run_dir / "metrics.csv"); }},
     {"wandb", make<WandbSink>, read_wandb},
+    {"wandb_online", make_wandb_online, read_wandb_online},
     {"comet", make<CometSink>, read_comet},
     {"sessions", make<SessionSink>, SessionSink::read},
 };

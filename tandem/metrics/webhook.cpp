@@ -7,7 +7,8 @@
 
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
-#include "tandem/http/post.h"
+#include "tandem/http/client.h"
+#include "tandem/http/url.h"
 #include "tandem/metrics/offline/run_name.h"
 
 namespace tandem {
@@ -18,15 +19,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kTold[] = {
     "start",     "resume", "end",       "interrupt",         "failure",    "diverged",
     "diverging", "spike",  "straggler", "checkpoint_failed", "early_stop", "bad_checkpoint"};
-
-// Without what may be a secret in it: user, password, path and query.
-std::string host_of(const std::string& url) {
-  const size_t begin = url.find("://") + 3;
-  const size_t end = std::min(url.find_first_of("/?#", begin), url.size());
-  const size_t at = url.rfind('@', end);
-  const size_t from = at != std::string::npos && at > begin ? at + 1 : begin;
-  return url.substr(0, begin) + url.substr(from, end - from);
-}
 
 }  // namespace
 
@@ -77,7 +69,7 @@ std::string Webhook::deliver(const std::string& body) {
         limit = std::min(limit, std::chrono::ceil<std::chrono::milliseconds>(give_up_ - Clock::now()));
     }
     if (limit.count() <= 0) return trouble.empty() ? "the run has ended meanwhile" : trouble;
-    trouble = http::post_json(url_, body, limit);
+    trouble = client_.post_json(url_, body, limit).trouble;
     if (trouble.empty()) return "";
   }
   return trouble;
@@ -97,7 +89,7 @@ void Webhook::work() {
       failing_ = false;
     } else if (!std::exchange(failing_, true)) {
       troubles_.push_back(
-          fmt::format("log.webhook: {} is not told: {}; training goes on", host_of(url_), trouble));
+          fmt::format("log.webhook: {} is not told: {}; training goes on", http::host_of(url_), trouble));
     }
     if (ending_ && Clock::now() >= give_up_) return;
   }

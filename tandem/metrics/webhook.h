@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "tandem/http/client.h"
+
 namespace tandem {
 
 class Webhook {
@@ -46,6 +48,7 @@ class Webhook {
 
   const std::string url_, run_, host_;
   const Patience patience_;
+  http::Client client_;  // the thread's
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> waiting_;

@@ -7,56 +7,26 @@
 
 #include <thread>
 
+#include "tandem/http/post_taker_test.h"
+
 namespace tandem {
 namespace {
 
 using std::chrono::milliseconds;
 
-// Takes requests on a port of its own, and answers each with the next status; then with 200.
+// Answers each request with the next status; then with 200.
 class Taker {
  public:
-  explicit Taker(std::vector<int> statuses) : statuses_(std::move(statuses)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(::listen(fd_, 16), 0);
-    socklen_t size = sizeof address;
-    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
-    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/hook/secret";
-    thread_ = std::jthread([this] { work(); });
-  }
-  ~Taker() { ::shutdown(fd_, SHUT_RDWR), ::close(fd_); }
-  const std::string& url() const { return url_; }
+  explicit Taker(std::vector<int> statuses)
+      : server_([this, statuses = std::move(statuses)](const http::Posted& posted) {
+          bodies.push_back(posted.body);
+          return http::PostAnswer{bodies.size() <= statuses.size() ? statuses[bodies.size() - 1] : 200};
+        }) {}
+  std::string url() const { return server_.url() + "/hook/secret"; }
   std::vector<std::string> bodies;  // to be read when whoever sends is gone
 
  private:
-  void work() {
-    for (int client; (client = ::accept(fd_, nullptr, nullptr)) >= 0; ::close(client)) {
-      std::string text;
-      char buffer[4096];
-      size_t head = std::string::npos, length = 0;
-      while (head == std::string::npos || text.size() < head + 4 + length) {
-        const ssize_t n = ::recv(client, buffer, sizeof buffer, 0);
-        if (n <= 0) break;
-        text.append(buffer, static_cast<size_t>(n));
-        head = text.find("\r\n\r\n");
-        if (const size_t at = text.find("Content-Length: "); at != std::string::npos)
-          length = static_cast<size_t>(std::atol(text.c_str() + at + 16));
-      }
-      if (head != std::string::npos) bodies.push_back(text.substr(head + 4));
-      const int status = answered_ < statuses_.size() ? statuses_[answered_] : 200;
-      ++answered_;
-      const std::string answer = "HTTP/1.1 " + std::to_string(status) + " x\r\nContent-Length: 0\r\n\r\n";
-      EXPECT_EQ(::send(client, answer.data(), answer.size(), MSG_NOSIGNAL), std::ssize(answer));
-    }
-  }
-  std::vector<int> statuses_;
-  size_t answered_ = 0;
-  int fd_ = -1;
-  std::string url_;
-  std::jthread thread_;
+  http::PostTaker server_;
 };
 
 TEST(Webhook, TellsEachEventOnceInOrder) {

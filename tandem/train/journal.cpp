@@ -10,10 +10,26 @@
 #include "tandem/base/system.h"
 #include "tandem/comm/places/place_page.h"
 #include "tandem/config/print.h"
+#include "tandem/http/url.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/sinks.h"
 
 namespace tandem {
+namespace {
+
+// As services are told it: what lets others speak in the user's name stays here.
+std::string for_others(nlohmann::json config) {
+  if (config.contains("log") && !config["log"].value("webhook", "").empty())
+    config["log"]["webhook"] = http::host_of(config["log"]["webhook"]);
+  return config.dump();
+}
+
+std::string launchers_places() {
+  const PlacePage* page = place_page();
+  return page != nullptr ? page->read_board() : "";
+}
+
+}  // namespace
 
 Journal::Journal(const std::filesystem::path& run_dir, const Config& config, int rank, int num_ranks)
     : run_dir_(run_dir),
@@ -50,8 +66,9 @@ void Journal::begin_steps(int64_t resumed, CsvColumns columns, bool own_run) {
                                             .expected = own_run,
                                             .num_ranks = num_ranks_,
                                             .config = to_yaml(config_),
-                                            .config_json = to_json(config_).dump(),
-                                            .tell = tell}),
+                                            .config_json = for_others(to_json(config_)),
+                                            .tell = tell,
+                                            .places = launchers_places}),
                    resumed);
   for (const std::string& problem : metrics_->problems()) {
     message("warning: " + problem);

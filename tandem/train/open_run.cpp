@@ -5,11 +5,11 @@
 #include "tandem/base/system.h"
 #include "tandem/comm/places/place_page.h"
 #include "tandem/data/fingerprint.h"
-#include "tandem/http/address.h"
 #include "tandem/store/store.h"
 #include "tandem/train/config_changes.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/model_state.h"
+#include "tandem/train/sinks.h"
 #include "tandem/train/storage/store_behind.h"
 
 namespace tandem {
@@ -64,7 +64,7 @@ bool OpenRun::goes_on_here() const {
 
 void check_start(const Config& config, const TrainOptions& options, const World& world) {
   tell_run_directory(std::filesystem::absolute(options.run_dir).string());
-  if (!config.log.prometheus.empty()) http::parse_address(config.log.prometheus, "log.prometheus");
+  if (world.leads()) check_sinks(config.log);
   if (world.leads()) check_run_directory(options.run_dir);
   check_store(config, options, world);
   switch (options.resume.kind) {

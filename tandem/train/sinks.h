@@ -9,6 +9,9 @@
 
 namespace tandem {
 
+// Before anything of the run is there. Throws ConfigError where a sink lacks what it needs to begin.
+void check_sinks(const LogConfig& log);
+
 std::vector<std::unique_ptr<Sink>> make_sinks(const LogConfig& log, const SinkOptions& options);
 
 }  // namespace tandem

@@ -32,6 +32,18 @@ const page = await open({}, "#runs=" + encodeURIComponent(live));
 seen.first = await step(page);
 await page.waitForFunction((before) => Number(document.querySelector("#tiles dd").firstChild.textContent.replace(/\D/g, "")) > before, seen.first);
 seen.later = await step(page);
+// How long after its step's end a point is drawn: of some rows, as they come.
+seen.lags = await page.evaluate((id) => new Promise((resolve) => {
+  const lags = [];
+  let shown = state.data[id].loss.s.at(-1);
+  const look = () => {
+    const curve = state.data[id].loss, drawn = charts.get("loss").lines[0].xs.at(-1);
+    for (let i = curve.s.length - 1; i >= 0 && curve.s[i] > shown; i--) if (curve.s[i] <= drawn) lags.push(Date.now() / 1000 - curve.t[i]);
+    shown = Math.max(shown, drawn);
+    if (lags.length < 30) requestAnimationFrame(look); else resolve(lags);
+  };
+  look();
+}), live);
 await page.getByLabel("Show curves of " + other).check();
 // A run that is evaluated has a second line of its own: only the name tells that the other run is there.
 await page.waitForFunction((name) => charts.get("loss").lines.some((line) => line.label === name), other);
@@ -43,6 +55,14 @@ await page.mouse.down();
 await page.mouse.move(box.x + box.width * 0.8, box.y + 60, { steps: 4 });
 await page.mouse.up();
 seen.zoomed = await page.evaluate(() => shared.view !== null);
+const before = await page.evaluate(() => shared.view[0]);
+await page.keyboard.down("Shift");
+await page.mouse.move(box.x + box.width * 0.4, box.y + 60);
+await page.mouse.down();
+await page.mouse.move(box.x + box.width * 0.6, box.y + 60, { steps: 4 });
+await page.mouse.up();
+await page.keyboard.up("Shift");
+seen.panned = await page.evaluate(() => shared.view[0]) < before;
 await page.locator("#panel-curves canvas").first().focus();
 await page.keyboard.press("ArrowLeft");
 seen.tip = await page.locator("#tip").isVisible();
@@ -54,6 +74,8 @@ for (const tab of ["Memory", "Ranks", "Checkpoints", "Events", "Config"]) {
   await page.getByRole("tab", { name: tab }).click();
   await page.waitForFunction((name) => !document.getElementById("panel-" + name).hidden && document.getElementById("panel-" + name).childElementCount > 0, tab.toLowerCase());
   if (tab === "Memory") { await page.waitForSelector(".arena canvas"); await check(page, "memory"); }
+  if (tab === "Ranks") { await page.waitForFunction(() => document.querySelectorAll("#panel-ranks tbody tr").length === 2); seen.ranks = await page.locator("#panel-ranks tbody tr").allTextContents(); await check(page, "ranks"); }
+  if (tab === "Checkpoints") { await page.waitForSelector("#panel-checkpoints tbody tr"); await check(page, "checkpoints"); }
   if (tab === "Config") { await page.waitForSelector("tr.differs td.key"); seen.differing = await page.locator("tr.differs td.key").allTextContents(); await check(page, "config"); }
 }
 // The other run's directory has a trace.

@@ -46,6 +46,9 @@ class Prometheus(TandemTest):
         self.start("launch", "--nproc-per-node", "2", "train", path, "--run-dir", self.directory / "run")
         self.wait_for(lambda: 'tandem_step_seconds{run="run",rank="1"}' in (fetch_or_none(port, "/metrics") or ""), "both ranks", 0.1)
         self.wait_for(lambda: "tandem_eval_loss{" in fetch(port, "/metrics"), "an evaluation", 0.1)
+        # The launcher's part: it looks a few times a second.
+        self.wait_for(lambda: re.search(r'tandem_rank_state{run="run",rank="1",state="\w+"} 1', fetch(port, "/metrics")), "the launcher's word", 0.1)
+        self.assertIn('tandem_launcher_restarts_total{run="run"} 0', fetch(port, "/metrics"))
         return port
 
     @unittest.skipUnless(shutil.which("promtool") and shutil.which("prometheus"), "prometheus is not installed")

@@ -136,7 +136,7 @@ class Sinks(kill.StoppedRuns):
 
     def test_that_are_none_are_refused(self):
         path = self.write_config(config(MLP))
-        for setting, words in (("log.wandb=online", ["log.wandb", "offline", "wandb sync"]), ("log.wandb=true", ["log.wandb", "none", "offline"]),
+        for setting, words in (("log.wandb=true", ["log.wandb", "none", "offline", "online"]),
                                ("log.comet=online", ["log.comet", "none", "offline"]), ("log.webhook=example.org", ["log.webhook", "http://"]),
                                ("log.histograms=5", ["log.histograms", "log.tensorboard"]), ("log.prometheus_file=a", ["log.prometheus_file", ".prom"])):
             self.refuse(tandem_run.BAD_USAGE, words, "train", path, "--set", setting)

@@ -146,12 +146,17 @@ function drawRanks() {
   const times = ranks.map(busy).filter(Number.isFinite).sort((a, b) => a - b);
   const middle = times[(times.length - 1) >> 1], most = Math.max(...ranks.map((rank) => rank.step_ms || 0));
   const furthest = Math.max(...ranks.map((rank) => rank.step || 0));
+  const share = (rank) => { const data = rank.data_wait_ms || 0, wait = rank.comm_wait_ms || 0; return [["busy", Math.max(0, rank.step_ms - data - wait)], ["for ranks", wait], ["for data", data]]; };
+  const colors = palette[document.documentElement.dataset.theme];
+  const doing = (rank) => !rank.command || rank.state === "done" ? "" : rank.command + (Number.isFinite(rank.block) && rank.block >= 0 ? ` of block ${rank.block}` : "") +
+    (rank.since_s >= 1 ? ` for ${format.number(Math.round(rank.since_s))} s` : "") + ((rank.waiting_for || []).length ? `, waits for ${rank.waiting_for.join(", ")}` : "");
   panels.ranks.element.replaceChildren(make("section", { class: "card wide" }, make("div", { class: "head" }, make("h2", {}, "Ranks"), make("span", {}, "means of the last steps")),
-    table([["rank", ""], ["step", "num"], ["step time", ""], ["wait for ranks", "num"], ["wait for data", "num"], ["resident", "num"], ["device", "num"], ["note", ""]],
-      ranks.map((rank) => make("tr", {}, make("td", {}, String(rank.rank)), make("td", { class: "num" }, format.number(rank.step)),
-        make("td", { class: "bar-cell" }, make("i", { style: { width: Math.max(2, 90 * rank.step_ms / most) + "px" } }), format.ms(rank.step_ms)),
+    ...(ranks.length ? [make("div", { class: "legend" }, ...["busy", "waits for ranks", "waits for data"].map((name, i) => make("span", {}, make("i", { class: "box", style: { background: colors[i] } }), name)))] : []),
+    table([["rank", ""], ["node", ""], ["state", ""], ["step", "num"], ["step time", ""], ["wait for ranks", "num"], ["wait for data", "num"], ["resident", "num"], ["device", "num"], ["doing", ""], ["note", ""]],
+      ranks.map((rank) => make("tr", {}, make("td", {}, String(rank.rank)), make("td", {}, String(rank.node ?? "–")), make("td", {}, String(rank.state ?? "–")), make("td", { class: "num" }, format.number(rank.step)),
+        make("td", { class: "bar-cell" }, make("span", { class: "shares" }, ...share(rank).map(([name, ms], i) => make("i", { title: `${name} ${format.ms(ms)}`, style: { width: 90 * ms / most + "px", background: colors[i] } }))), format.ms(rank.step_ms)),
         make("td", { class: "num" }, format.ms(rank.comm_wait_ms)), make("td", { class: "num" }, format.ms(rank.data_wait_ms)), make("td", { class: "num" }, format.bytes(rank.rss_bytes)),
-        make("td", { class: "num" }, rank.device_bytes ? format.bytes(rank.device_bytes) : "–"),
+        make("td", { class: "num" }, rank.device_bytes ? format.bytes(rank.device_bytes) : "–"), make("td", { class: "doing" }, doing(rank)),
         make("td", { class: "tag" }, rank.step < furthest - 1 ? `behind by ${furthest - rank.step}` : busy(rank) > 1.25 * middle && busy(rank) > middle + 2 ? "slow" : ""))),
       "One rank: its times and memory are the curves.")));
 }
@@ -159,9 +164,9 @@ function drawRanks() {
 function drawCheckpoints() {
   const saves = (state.detail[state.focus] || {}).checkpoints || [];
   panels.checkpoints.element.replaceChildren(make("section", { class: "card wide" }, make("div", { class: "head" }, make("h2", {}, "Checkpoints"), make("span", {}, saves.length ? `${saves.length} committed` : "")),
-    table([["step", "num"], ["committed", ""], ["size", "num"], ["held the run up", "num"], ["written in", "num"]],
+    table([["step", "num"], ["committed", ""], ["size", "num"], ["held the run up", "num"], ["written in", "num"], ["digest", ""]],
       [...saves].reverse().map((save) => make("tr", {}, make("td", { class: "num" }, format.number(save.step)), make("td", {}, format.time(save.time)),
-        make("td", { class: "num" }, format.bytes(save.bytes)), make("td", { class: "num" }, format.ms(1000 * save.snapshot_s)), make("td", { class: "num" }, format.ms(1000 * save.write_s)))),
+        make("td", { class: "num" }, format.bytes(save.bytes)), make("td", { class: "num" }, format.ms(1000 * save.snapshot_s)), make("td", { class: "num" }, format.ms(1000 * save.write_s)), make("td", { class: "key", title: save.digest || "no longer there" }, save.digest ? save.digest.slice(0, 12) : "–"))),
       "None yet.")));
 }
 
@@ -260,8 +265,10 @@ async function load(id, again) {
   state.data[id] = data; state.detail[id] = detail;
 }
 
-async function loadZoomed() {
-  state.zoomed = {};
+async function loadZoomed(moved) {
+  if (!moved) state.zoomed = {};
+  const ends = state.chosen.map((id) => state.data[id] && state.data[id].loss && xsOf(id, state.data[id].loss)).filter((xs) => xs && xs.length);
+  shared.full = ends.length ? [Math.min(...ends.map((xs) => xs[0])), Math.max(...ends.map((xs) => xs[xs.length - 1]))] : null;
   const view = shared.view;
   draw();
   if (!view || report) return;
@@ -274,7 +281,7 @@ async function loadZoomed() {
   }));
   draw();
 }
-shared.onzoom = () => loadZoomed();
+shared.onzoom = (moved) => loadZoomed(moved);
 
 async function choose(id) {
   if (state.chosen.includes(id) && state.chosen.length > 1) {

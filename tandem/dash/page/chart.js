@@ -67,7 +67,8 @@ class Chart {
     const canvas = this.canvas;
     canvas.addEventListener("pointermove", (event) => this.moved(event));
     canvas.addEventListener("pointerleave", () => this.left());
-    canvas.addEventListener("pointerdown", (event) => { if (event.button === 0 && event.pointerType !== "touch") { this.from = event.offsetX; canvas.setPointerCapture(event.pointerId); } });
+    canvas.addEventListener("pointerdown", (event) => { if (event.button === 0 && event.pointerType !== "touch") { if (event.shiftKey && shared.view) this.grip = event.offsetX; else this.from = event.offsetX; canvas.setPointerCapture(event.pointerId); } });
+    canvas.addEventListener("wheel", (event) => this.wheeled(event), { passive: false });
     canvas.addEventListener("pointerup", (event) => this.released(event));
     canvas.addEventListener("dblclick", () => zoom(null));
     canvas.addEventListener("keydown", (event) => this.keyed(event));
@@ -197,6 +198,7 @@ class Chart {
 
   moved(event) {
     if (!this.place) return;
+    if (this.grip !== undefined) { pan(this.at(this.grip) - this.at(event.offsetX)); this.grip = event.offsetX; return; }
     if (this.from !== undefined) this.to = event.offsetX;
     this.point(this.at(event.offsetX), event.clientX, event.clientY);
   }
@@ -221,7 +223,20 @@ class Chart {
 
   left() { if (this.from !== undefined) return; shared.cursor = null; hideTip(); for (const chart of shared.charts) chart.redraw(); }
 
+  // Sideways moves what is zoomed in, with Ctrl zooms; all else scrolls the page.
+  wheeled(event) {
+    if (!this.place) return;
+    const sideways = event.shiftKey ? event.deltaX || event.deltaY : event.deltaX, { w } = this.place, [x0, x1] = this.extent();
+    if (event.ctrlKey) {
+      const x = this.at(event.offsetX), factor = Math.exp(Math.max(-0.5, Math.min(0.5, event.deltaY / 200)));
+      zoom([x - (x - x0) * factor, x + (x1 - x) * factor]);
+    } else if (shared.view && Math.abs(sideways) > Math.abs(event.shiftKey ? 0 : event.deltaY)) pan(sideways * (x1 - x0) / w);
+    else return;
+    event.preventDefault();
+  }
+
   released(event) {
+    this.grip = undefined;
     const from = this.from, to = event.offsetX;
     this.from = this.to = undefined;
     if (from === undefined || Math.abs(to - from) < 6) return this.redraw();
@@ -251,6 +266,18 @@ function zoom(view) {
   shared.view = view;
   shared.onzoom();
   for (const chart of shared.charts) chart.redraw();
+}
+
+// What is zoomed in, moved along: what is there is drawn at once, finer rows come when it stands still.
+let settled = 0;
+function pan(by) {
+  if (!shared.view) return;
+  const [low, high] = shared.full || [-Infinity, Infinity], [a, b] = shared.view;
+  const most = Math.max(Math.min(by, high - b), low - a);
+  shared.view = [a + most, b + most];
+  for (const chart of shared.charts) chart.redraw();
+  clearTimeout(settled);
+  settled = setTimeout(() => shared.onzoom(true), 120);
 }
 
 function showTip(x, y, ...children) {

@@ -1,110 +1,23 @@
 #include "tandem/data/images/decode.h"
 
 #include <png.h>
-#include <turbojpeg.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
-#include <memory>
 
 #include "tandem/base/error.h"
+#include "tandem/data/images/broken_image.h"
+#include "tandem/data/images/jpeg.h"
 
 namespace tandem {
 namespace {
-
-constexpr int64_t kMostPixels = int64_t{1} << 28;
 
 const unsigned char* data_of(const StoredImage& image) {
   return reinterpret_cast<const unsigned char*>(image.bytes.data());
 }
 
-bool is_jpeg(const StoredImage& image) {
-  const unsigned char* bytes = data_of(image);
-  return image.bytes.size() > 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
-}
-
 bool is_png(const StoredImage& image) {
   return image.bytes.size() > 8 && png_sig_cmp(data_of(image), 0, 8) == 0;
-}
-
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw DataError("{}: broken image: {}; remove or replace it, or set data.broken to skip", name, why);
-}
-
-void check_size(const std::string& name, int64_t height, int64_t width) {
-  if (height < 1 || width < 1 || height > kMostPixels / width)
-    refuse(name, fmt::format("{} x {} pixels, expected at most {}", height, width, kMostPixels));
-}
-
-// --- JPEG -----------------------------------------------------------------------------------------------
-
-// Made once a thread: it is larger than most images.
-tjhandle jpeg_decoder() {
-  struct Destroy {
-    void operator()(void* handle) const { tjDestroy(handle); }
-  };
-  thread_local const std::unique_ptr<void, Destroy> decoder(tjInitDecompress());
-  if (decoder == nullptr) throw DeviceError("libjpeg-turbo: cannot be started: {}", tjGetErrorStr2(nullptr));
-  return decoder.get();
-}
-
-struct JpegHeader {
-  int width = 0, height = 0, sampling = 0, space = 0;
-};
-
-JpegHeader jpeg_header(const StoredImage& image, const std::string& name) {
-  JpegHeader header;
-  const tjhandle decoder = jpeg_decoder();
-  if (tjDecompressHeader3(decoder, data_of(image), image.bytes.size(), &header.width, &header.height,
-                          &header.sampling, &header.space) != 0 &&
-      tjGetErrorCode(decoder) != TJERR_WARNING) {
-    refuse(name, tjGetErrorStr2(decoder));
-  }
-  check_size(name, header.height, header.width);
-  return header;
-}
-
-// A warning that pixels are missing; others are about bytes that no pixel needs.
-bool lost_pixels(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text.find("premature") != std::string::npos || text.find("bad huffman") != std::string::npos;
-}
-
-// Four inks as printers use them, which programs store inverted, to red, green and blue, or to grey.
-std::vector<uint8_t> from_inks(const std::vector<uint8_t>& inks, int64_t channels) {
-  const size_t pixels = inks.size() / 4;
-  std::vector<uint8_t> out(pixels * static_cast<size_t>(channels));
-  for (size_t i = 0; i < pixels; ++i) {
-    const uint8_t* ink = inks.data() + 4 * i;
-    int rgb[3];
-    for (int c = 0; c < 3; ++c) rgb[c] = (ink[c] * ink[3] + 127) / 255;
-    if (channels == 1) {
-      out[i] = static_cast<uint8_t>((299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2] + 500) / 1000);
-    } else {
-      for (size_t c = 0; c < 3; ++c) out[3 * i + c] = static_cast<uint8_t>(rgb[c]);
-    }
-  }
-  return out;
-}
-
-Picture decode_jpeg(const StoredImage& image, const std::string& name, int64_t channels, int64_t reduce) {
-  const JpegHeader header = jpeg_header(image, name);
-  const tjscalingfactor factor{1, static_cast<int>(reduce)};
-  const bool inks = header.space == TJCS_CMYK || header.space == TJCS_YCCK;
-  const int format = inks ? TJPF_CMYK : channels == 1 ? TJPF_GRAY : TJPF_RGB;
-  const int height = TJSCALED(header.height, factor), width = TJSCALED(header.width, factor);
-  Picture picture{height, width, channels, {}};
-  picture.pixels.resize(static_cast<size_t>(height) * static_cast<size_t>(width * tjPixelSize[format]));
-  const tjhandle decoder = jpeg_decoder();
-  if (tjDecompress2(decoder, data_of(image), image.bytes.size(), picture.pixels.data(), width, 0, height,
-                    format, 0) != 0) {
-    const std::string why = tjGetErrorStr2(decoder);
-    if (tjGetErrorCode(decoder) != TJERR_WARNING || lost_pixels(why)) refuse(name, why);
-  }
-  if (inks) picture.pixels = from_inks(picture.pixels, channels);
-  return picture;
 }
 
 // --- PNG ------------------------------------------------------------------------------------------------
@@ -114,8 +27,8 @@ class PngReader {
   PngReader(const StoredImage& image, const std::string& name) : name_(name) {
     image_.version = PNG_IMAGE_VERSION;
     if (png_image_begin_read_from_memory(&image_, image.bytes.data(), image.bytes.size()) == 0)
-      refuse(name_, image_.message);
-    check_size(name_, image_.height, image_.width);
+      refuse_image(name_, image_.message);
+    check_image_size(name_, image_.height, image_.width);
   }
   ~PngReader() { png_image_free(&image_); }
   PngReader(const PngReader&) = delete;
@@ -129,7 +42,7 @@ class PngReader {
     picture.pixels.resize(PNG_IMAGE_SIZE(image_));
     const png_color black{};
     if (png_image_finish_read(&image_, &black, picture.pixels.data(), 0, nullptr) == 0)
-      refuse(name_, image_.message);
+      refuse_image(name_, image_.message);
     return picture;
   }
 
@@ -162,24 +75,30 @@ Picture from_pixels(const StoredImage& image, int64_t channels) {
   return picture;
 }
 
-}  // namespace
-
-ImageSize size_of(const StoredImage& image, const std::string& name) {
-  if (!image.is_encoded()) return {image.height, image.width};
-  if (is_jpeg(image)) {
-    const JpegHeader header = jpeg_header(image, name);
-    return {header.height, header.width};
-  }
-  if (is_png(image)) return PngReader(image, name).size();
-  refuse(name, image.bytes.empty() ? "the file is empty" : "neither JPEG nor PNG");
+// The whole of it, without a look at what is wanted.
+void take_whole(Picture picture, PicturePart& part) {
+  const ImageSize size{picture.height, picture.width};
+  part = {std::move(picture), 0, 0, size};
 }
 
-Picture decode(const StoredImage& image, const std::string& name, int64_t channels, int64_t reduce) {
+}  // namespace
+
+void decode_part(const StoredImage& image, const std::string& name, int64_t channels,
+                 const std::function<WantedPart(const ImageSize& size)>& choose, PicturePart& part) {
   TANDEM_CHECK(channels == 1 || channels == 3, "{} channels", channels);
-  if (!image.is_encoded()) return from_pixels(image, channels);
-  if (is_jpeg(image)) return decode_jpeg(image, name, channels, reduce);
-  if (is_png(image)) return PngReader(image, name).read(channels);
-  refuse(name, image.bytes.empty() ? "the file is empty" : "neither JPEG nor PNG");
+  if (!image.is_encoded()) {
+    choose({image.height, image.width});
+    return take_whole(from_pixels(image, channels), part);
+  }
+  if (is_jpeg(image)) {
+    JpegDecoder& decoder = JpegDecoder::of_this_thread();
+    const ImageSize size = decoder.begin(image, name);
+    return decoder.read(channels, choose(size), part);
+  }
+  if (!is_png(image)) refuse_image(name, image.bytes.empty() ? "the file is empty" : "neither JPEG nor PNG");
+  PngReader reader(image, name);
+  choose(reader.size());
+  take_whole(reader.read(channels), part);
 }
 
 }  // namespace tandem

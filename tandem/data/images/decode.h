@@ -1,18 +1,18 @@
 // JPEG and PNG files to pixels. What cannot be read throws a DataError that begins with the image's name.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "tandem/data/images/picture.h"
 
 namespace tandem {
 
-// From the header alone.
-ImageSize size_of(const StoredImage& image, const std::string& name);
-
-// `channels` is 1 (grey) or 3 (RGB); what is transparent is seen on black. `reduce` is 1, 2, 4 or 8: a JPEG
-// may come out that many times smaller, which is much less work than to decode all of it and shrink it then.
-// A JPEG that is cut off is an error, as any other that is.
-Picture decode(const StoredImage& image, const std::string& name, int64_t channels, int64_t reduce = 1);
+// At least the part of an image that `choose` wants when it is told the image's size. `channels` is 1 (grey)
+// or 3 (RGB, with a lane that counts for nothing behind each pixel where that is faster: the picture says 4);
+// what is transparent is seen on black. A JPEG that is cut off is an error, as any other that is. The memory
+// of `part` is used again.
+void decode_part(const StoredImage& image, const std::string& name, int64_t channels,
+                 const std::function<WantedPart(const ImageSize& size)>& choose, PicturePart& part);
 
 }  // namespace tandem

@@ -26,12 +26,21 @@ inline Picture smooth_picture(int64_t height, int64_t width, uint8_t blue = 40) 
   return picture;
 }
 
-inline std::string jpeg_of(const Picture& picture) {
+inline Picture noisy_picture(int64_t height, int64_t width) {
+  Picture picture = smooth_picture(height, width);
+  for (size_t i = 0; i < picture.pixels.size(); ++i)
+    picture.pixels[i] = static_cast<uint8_t>(picture.pixels[i] / 2 + i * 2654435761u % 97);
+  return picture;
+}
+
+// `sampled`: colours at half the size, as cameras do.
+inline std::string jpeg_of(const Picture& picture, bool sampled = false) {
   const tjhandle encoder = tjInitCompress();
   unsigned char* bytes = nullptr;
   unsigned long size = 0;
   EXPECT_EQ(tjCompress2(encoder, picture.pixels.data(), static_cast<int>(picture.width), 0,
-                        static_cast<int>(picture.height), TJPF_RGB, &bytes, &size, TJSAMP_444, 95, 0),
+                        static_cast<int>(picture.height), TJPF_RGB, &bytes, &size,
+                        sampled ? TJSAMP_420 : TJSAMP_444, 95, 0),
             0);
   std::string text(reinterpret_cast<const char*>(bytes), size);
   tjFree(bytes);

@@ -68,7 +68,7 @@ fs::path kept_in(const ImageSource& source, const FactsOptions& options) {
 
 }  // namespace
 
-ChannelSums channel_sums(const ImageSource& source, const FactsOptions& options) {
+ChannelSums channel_sums(const ImageSource& source, const FactsOptions& options, std::string& note) {
   if (const auto kept = source.kept_sums(); kept && options.channels == kMostImageChannels) return *kept;
   const fs::path file = kept_in(source, options);
   try {
@@ -79,8 +79,11 @@ ChannelSums channel_sums(const ImageSource& source, const FactsOptions& options)
   try {
     make_directories(file.parent_path());
     write_atomically(file, to_json(sums).dump() + "\n");
-  } catch (const IoError&) {  // a machine without a place for them makes them at every start
-  } catch (const fs::filesystem_error&) {
+  } catch (const std::exception&) {  // of the disk: all else has gone well by then
+    note = fmt::format(
+        "{}: cannot be written: means and deviations of {} images are made again at every start; set "
+        "XDG_CACHE_HOME to a directory that can, or use a set of `tandem prepare --images`",
+        file.parent_path().string(), std::min(source.num_images(), kMostSummed));
   }
   return sums;
 }
@@ -95,7 +98,7 @@ ImageFacts image_facts(std::span<const std::unique_ptr<ImageSource>> sources,
       throw DataError("{}: has other classes than {}; sets that are trained on together need the same",
                       names[i], names[0]);
     }
-    if (options.normalize) sums.add(channel_sums(*sources[i], options));
+    if (options.normalize) sums.add(channel_sums(*sources[i], options, facts.note));
   }
   if (options.normalize && !sources.empty()) facts.scale = ChannelScale::of(sums);
   return facts;

@@ -14,6 +14,7 @@ namespace tandem {
 struct ImageFacts {
   std::vector<std::string> classes = {};  // empty: of built-in images
   ChannelScale scale = ChannelScale::fixed();
+  std::string note = {};  // what a user should know of how they were made; empty: nothing
 };
 
 struct FactsOptions {
@@ -23,9 +24,10 @@ struct FactsOptions {
 };
 
 // Sums over what a model sees of a set: of up to kMostSummed images, evenly spread. They are kept in the
-// machine's cache directory, so that they are made once, unless the set keeps them itself.
+// machine's cache directory, so that they are made once, unless the set keeps them itself; where they cannot
+// be kept, `note` says so.
 inline constexpr int64_t kMostSummed = 4096;
-ChannelSums channel_sums(const ImageSource& source, const FactsOptions& options);
+ChannelSums channel_sums(const ImageSource& source, const FactsOptions& options, std::string& note);
 
 // Of several sets together, which must have the same classes.
 ImageFacts image_facts(std::span<const std::unique_ptr<ImageSource>> sources,

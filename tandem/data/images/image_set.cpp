@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "tandem/base/error.h"
 #include "tandem/data/images/image_view.h"
@@ -56,17 +57,18 @@ void ImageSet::fill(int64_t index, const SampleBuffers& out) const {
 void ImageSet::fill_one(int64_t index, const SampleBuffers& out) const {
   RngCursor draw(seed_, static_cast<uint64_t>(out.draw));
   const bool training = out.draw >= 0;
-  const Augmentation& how = options_.augmentation;
-  view_image(source_->read(index), source_->name(index),
-             {.side = shape_.side,
-              .channels = shape_.channels,
-              .crop = how.crop,
-              .draw = training ? &draw : nullptr},
-             out.image);
-  if (training) augment(how, shape_.side, shape_.channels, 0, 255, draw, out.image);
+  Augmentation how = options_.augmentation;
+  ViewOptions view{
+      .side = shape_.side, .channels = shape_.channels, .crop = how.crop, .draw = training ? &draw : nullptr};
+  // What comes last is done on the way, where nothing else comes between.
   const ChannelScale& scale = options_.facts.scale;
+  const bool plain = !training || (how.pad == 0 && how.color == 0);
+  if (plain) view.finish = {.factor = scale.factor, .shift = scale.shift};
+  if (how.pad == 0) view.flip = std::exchange(how.flip, false);
+  view_image(source_->read(index), source_->name(index), view, out.image);
+  if (training) augment(how, shape_.side, shape_.channels, 0, 255, draw, out.image);
   const auto channels = static_cast<size_t>(shape_.channels);
-  for (int64_t i = 0; i < shape_.side * shape_.side; ++i) {
+  for (int64_t i = 0; !plain && i < shape_.side * shape_.side; ++i) {
     float* pixel = out.image + i * shape_.channels;
     for (size_t c = 0; c < channels; ++c) pixel[c] = pixel[c] * scale.factor[c] + scale.shift[c];
   }
@@ -92,6 +94,11 @@ int64_t ImageSet::num_valid_targets(int64_t index) const {
   return split_ == Split::Eval && options_.skip_broken && is_broken(index) ? 0 : 1;
 }
 
+std::string ImageSet::note() const {
+  const std::string& made = options_.facts.note;
+  return note_.empty() || made.empty() ? note_ + made : note_ + "\n" + made;
+}
+
 int64_t ImageSet::num_left_out() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int64_t>(broken_.size());
@@ -110,7 +117,7 @@ void ChangedImages::fill(int64_t index, const SampleBuffers& out) const {
     thread_local std::vector<float> copy;
     copy.assign(out.image, out.image + spec.input_elems());
     const ImageSize size{spec.height, spec.width};
-    resize(copy.data(), size, spec.channels, random_box(size, how_.crop, draw), spec.height, out.image);
+    resize(copy.data(), size, spec.channels, random_box(size, how_.crop, draw), spec.height, {}, out.image);
   }
   augment(how_, spec.height, spec.channels, black_, white_, draw, out.image);
 }

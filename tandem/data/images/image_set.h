@@ -37,7 +37,7 @@ class ImageSet final : public Dataset {
   int64_t num_valid_targets(int64_t index) const override;
   void expect(int64_t index) const override { source_->expect(index); }
   bool is_in_order() const override { return true; }  // class by class
-  std::string note() const override { return note_; }
+  std::string note() const override;
   int64_t num_left_out() const override;
 
  private:

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include <cmath>
 
 #include "tandem/base/error.h"
@@ -121,7 +123,20 @@ TEST_F(Images, ChannelsGetTheMeanAndDeviationOfTheSet) {
     write_atomically(entry.path(), R"({"pixels":1,"sums":[7,7,7],"squares":[50,50,50]})");
   }
   EXPECT_EQ(files, 1);
-  EXPECT_EQ(channel_sums(*sources[0], how).sums[0], 7u);
+  std::string note;
+  EXPECT_EQ(channel_sums(*sources[0], how, note).sums[0], 7u);
+}
+
+TEST_F(Images, SumsThatCannotBeKeptAreSaidToBeMadeAgain) {
+  std::ofstream(scratch_.path() / "cache") << "in the way";
+  std::vector<std::unique_ptr<ImageSource>> sources;
+  sources.push_back(open_images(folder_, Split::Train));
+  const std::vector<std::string> names{folder_};
+  DatasetOptions with = options();
+  with.images.facts = image_facts(sources, names, {.side = 16});
+  const std::string note = open_dataset(folder_, Split::Train, with)->note();
+  EXPECT_NE(note.find("means and deviations of 42 images are made again at every start"), std::string::npos)
+      << note;
 }
 
 TEST_F(Images, ABrokenOneStopsOrIsLeftOutAndCounted) {

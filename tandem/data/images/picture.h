@@ -11,7 +11,7 @@ struct ImageSize {
   int64_t height = 0, width = 0;
 };
 
-// 8 bits a channel, [height, width, channels].
+// 8 bits a channel, [height, width, channels]. Of 4 channels the last counts for nothing.
 struct Picture {
   int64_t height = 0, width = 0, channels = 0;
   std::vector<uint8_t> pixels;
@@ -20,6 +20,20 @@ struct Picture {
 // In pixels; edges may lie within one.
 struct Box {
   double top = 0, left = 0, height = 0, width = 0;
+};
+
+// What is wanted of an image.
+struct WantedPart {
+  Box box;                // in pixels of the image
+  int64_t reduce = 1;     // 1, 2, 4 or 8: a JPEG may come out that many times smaller, which is less work
+  bool thorough = false;  // whether what is broken elsewhere in the image is an error, too
+};
+
+// Of an image that may be reduced: a part of it, and where it lies.
+struct PicturePart {
+  Picture picture;
+  int64_t top = 0, left = 0;
+  ImageSize whole;
 };
 
 // The largest square in the middle: what evaluation sees.

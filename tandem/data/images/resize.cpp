@@ -1,104 +1,164 @@
+// Columns first: a row of the output is a sum of whole rows of the input, which vectors make with no thought
+// of pixels, and only as many rows as come out are then resized along. There a pixel of four lanes is a
+// vector.
 #include "tandem/data/images/resize.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tandem/data/images/resize.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "tandem/data/images/taps.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace tandem {
-namespace {
+namespace HWY_NAMESPACE {
+namespace resizing {
 
-// Along one dimension: which pixels an output pixel sees, and how much each counts.
-struct Taps {
-  std::vector<int64_t> first, count;
-  std::vector<float> weights;  // `most` for each output pixel
-  int64_t most = 0;
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::ScalableTag<float>;
 
-  Taps(double begin, double length, int64_t in, int64_t out) {
-    const double scale = length / static_cast<double>(out);
-    const double reach = std::max(1.0, scale);  // of the triangle on either side
-    most = static_cast<int64_t>(std::ceil(2 * reach)) + 2;
-    first.resize(static_cast<size_t>(out));
-    count.resize(static_cast<size_t>(out));
-    weights.resize(static_cast<size_t>(out * most));
-    for (int64_t o = 0; o < out; ++o) {
-      const double centre = begin + (static_cast<double>(o) + 0.5) * scale;
-      const int64_t low =
-          std::clamp<int64_t>(static_cast<int64_t>(std::floor(centre - reach + 0.5)), 0, in - 1);
-      const int64_t high =
-          std::clamp<int64_t>(static_cast<int64_t>(std::floor(centre + reach + 0.5)), low + 1, in);
-      set(o, low, std::min(high - low, most), centre, reach);
+HWY_INLINE hn::Vec<Tag> load(Tag d, const float* src) { return hn::LoadU(d, src); }
+HWY_INLINE hn::Vec<Tag> load(Tag d, const uint8_t* src) {
+  const hn::Rebind<uint8_t, Tag> d8;
+  const hn::RebindToSigned<Tag> d32;
+  return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, src)));
+}
+
+// dst[count] = sum of `taps` rows by their weights.
+template <typename S>
+HWY_ATTR void add_rows(const S* src, int64_t pitch, const float* weights, int64_t taps, int64_t count,
+                       float* dst) {
+  const Tag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t x = 0;
+  for (; x + 4 * lanes <= count; x += 4 * lanes) {
+    auto a = hn::Zero(d), b = hn::Zero(d), c = hn::Zero(d), e = hn::Zero(d);
+    const S* row = src + x;
+    for (int64_t i = 0; i < taps; ++i, row += pitch) {
+      const auto weight = hn::Set(d, weights[i]);
+      a = hn::MulAdd(load(d, row), weight, a);
+      b = hn::MulAdd(load(d, row + lanes), weight, b);
+      c = hn::MulAdd(load(d, row + 2 * lanes), weight, c);
+      e = hn::MulAdd(load(d, row + 3 * lanes), weight, e);
     }
+    hn::StoreU(a, d, dst + x);
+    hn::StoreU(b, d, dst + x + lanes);
+    hn::StoreU(c, d, dst + x + 2 * lanes);
+    hn::StoreU(e, d, dst + x + 3 * lanes);
   }
-
- private:
-  void set(int64_t o, int64_t low, int64_t taps, double centre, double reach) {
-    float* out = weights.data() + o * most;
-    double sum = 0;
-    for (int64_t i = 0; i < taps; ++i) {
-      const double away = std::abs(static_cast<double>(low + i) + 0.5 - centre) / reach;
-      const double weight = std::max(0.0, 1 - away);
-      out[i] = static_cast<float>(weight);
-      sum += weight;
-    }
-    if (sum == 0) out[0] = 1, sum = 1;  // the box ends at the edge of the image
-    for (int64_t i = 0; i < taps; ++i) out[i] = static_cast<float>(out[i] / sum);
-    first[static_cast<size_t>(o)] = low;
-    count[static_cast<size_t>(o)] = taps;
+  for (; x + lanes <= count; x += lanes) {
+    auto sum = hn::Zero(d);
+    for (int64_t i = 0; i < taps; ++i)
+      sum = hn::MulAdd(load(d, src + i * pitch + x), hn::Set(d, weights[i]), sum);
+    hn::StoreU(sum, d, dst + x);
   }
-};
-
-template <int kChannels, typename S>
-void resize_row(const S* src, const Taps& taps, int64_t side, float* dst) {
-  for (int64_t x = 0; x < side; ++x, dst += kChannels) {
-    const S* at = src + taps.first[static_cast<size_t>(x)] * kChannels;
-    const float* weights = taps.weights.data() + x * taps.most;
-    float sums[kChannels] = {};
-    for (int64_t i = 0; i < taps.count[static_cast<size_t>(x)]; ++i, at += kChannels) {
-      for (int c = 0; c < kChannels; ++c) sums[c] += weights[i] * static_cast<float>(at[c]);
-    }
-    for (int c = 0; c < kChannels; ++c) dst[c] = sums[c];
+  for (; x < count; ++x) {
+    float sum = 0;
+    for (int64_t i = 0; i < taps; ++i) sum += weights[i] * static_cast<float>(src[i * pitch + x]);
+    dst[x] = sum;
   }
 }
 
-// Rows first, into `narrow`, then columns: only rows that some output sees.
-template <int kChannels, typename S>
-void resize_as(const S* src, const ImageSize& size, const Box& box, int64_t side, float* dst) {
-  const Taps down(box.top, box.height, size.height, side), along(box.left, box.width, size.width, side);
-  const int64_t top = down.first.front(), end = down.first.back() + down.count.back();
-  const int64_t pitch = side * kChannels;
-  thread_local std::vector<float> narrow;
-  narrow.resize(static_cast<size_t>((end - top) * pitch));
-  for (int64_t row = top; row < end; ++row)
-    resize_row<kChannels>(src + row * size.width * kChannels, along, side,
-                          narrow.data() + (row - top) * pitch);
-  for (int64_t y = 0; y < side; ++y, dst += pitch) {
-    const float* rows = narrow.data() + (down.first[static_cast<size_t>(y)] - top) * pitch;
-    const float* weights = down.weights.data() + y * down.most;
-    std::fill_n(dst, pitch, 0.0f);
-    for (int64_t i = 0; i < down.count[static_cast<size_t>(y)]; ++i, rows += pitch) {
-      const float weight = weights[i];
-      for (int64_t x = 0; x < pitch; ++x) dst[x] += weight * rows[x];
+template <int kLanes>
+void resize_row(const float* src, const Taps& taps, int64_t side, const Finish& finish, float* dst) {
+  constexpr int kChannels = kLanes == 4 ? 3 : kLanes;
+  for (int64_t x = 0; x < side; ++x, dst += kChannels) {
+    const auto from = static_cast<size_t>(finish.flip ? side - 1 - x : x);
+    const float* at = src + taps.first[from] * kLanes;
+    const float* weights = taps.weights.data() + static_cast<int64_t>(from) * taps.most;
+    float sums[kChannels] = {};
+    for (int64_t i = 0; i < taps.count[from]; ++i, at += kLanes) {
+      for (int c = 0; c < kChannels; ++c) sums[c] += weights[i] * at[c];
     }
+    for (size_t c = 0; c < kChannels; ++c) dst[c] = sums[c] * finish.factor[c] + finish.shift[c];
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+template <>
+HWY_ATTR void resize_row<4>(const float* src, const Taps& taps, int64_t side, const Finish& finish,
+                            float* dst) {
+  const hn::FixedTag<float, 4> d;
+  const float factors[4] = {finish.factor[0], finish.factor[1], finish.factor[2], 0};
+  const float shifts[4] = {finish.shift[0], finish.shift[1], finish.shift[2], 0};
+  const auto factor = hn::LoadU(d, factors), shift = hn::LoadU(d, shifts);
+  for (int64_t x = 0; x < side; ++x, dst += 3) {
+    const auto from = static_cast<size_t>(finish.flip ? side - 1 - x : x);
+    const float* at = src + taps.first[from] * 4;
+    const float* weights = taps.weights.data() + static_cast<int64_t>(from) * taps.most;
+    auto sum = hn::Zero(d);
+    for (int64_t i = 0; i < taps.count[from]; ++i, at += 4)
+      sum = hn::MulAdd(hn::LoadU(d, at), hn::Set(d, weights[i]), sum);
+    sum = hn::MulAdd(sum, factor, shift);
+    float pixel[4];
+    hn::StoreU(sum, d, pixel);
+    for (int c = 0; c < 3; ++c) dst[c] = pixel[c];
+  }
+}
+#endif
+
+template <int kLanes, typename S>
+void resize_as(const S* src, const ImageSize& size, const Box& box, int64_t side, const Finish& finish,
+               float* dst) {
+  constexpr int64_t kChannels = kLanes == 4 ? 3 : kLanes;
+  const Taps down(box.top, box.height, size.height, side);
+  Taps along(box.left, box.width, size.width, side);
+  const int64_t left = along.first.front(), right = along.first.back() + along.count.back();
+  for (int64_t& first : along.first) first -= left;
+  thread_local std::vector<float> row;
+  row.resize(static_cast<size_t>((right - left) * kLanes));
+  for (int64_t y = 0; y < side; ++y, dst += side * kChannels) {
+    const auto at = static_cast<size_t>(y);
+    add_rows(src + (down.first[at] * size.width + left) * kLanes, size.width * kLanes,
+             down.weights.data() + y * down.most, down.count[at], (right - left) * kLanes, row.data());
+    resize_row<kLanes>(row.data(), along, side, finish, dst);
   }
 }
 
 template <typename S>
-void resize_any(const S* src, const ImageSize& size, int64_t channels, const Box& box, int64_t side,
-                float* dst) {
-  if (channels == 1) return resize_as<1>(src, size, box, side, dst);
-  resize_as<3>(src, size, box, side, dst);
+void resize_any(const S* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+                const Finish& finish, float* dst) {
+  switch (lanes) {
+    case 1: return resize_as<1>(src, size, box, side, finish, dst);
+    case 4: return resize_as<4>(src, size, box, side, finish, dst);
+    default: return resize_as<3>(src, size, box, side, finish, dst);
+  }
 }
 
-}  // namespace
+}  // namespace resizing
 
-void resize(const uint8_t* src, const ImageSize& size, int64_t channels, const Box& box, int64_t side,
-            float* dst) {
-  resize_any(src, size, channels, box, side, dst);
+void resize_bytes(const uint8_t* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+                  const Finish& finish, float* dst) {
+  resizing::resize_any(src, size, lanes, box, side, finish, dst);
+}
+void resize_floats(const float* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+                   const Finish& finish, float* dst) {
+  resizing::resize_any(src, size, lanes, box, side, finish, dst);
 }
 
-void resize(const float* src, const ImageSize& size, int64_t channels, const Box& box, int64_t side,
-            float* dst) {
-  resize_any(src, size, channels, box, side, dst);
+}  // namespace HWY_NAMESPACE
+}  // namespace tandem
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tandem {
+
+HWY_EXPORT(resize_bytes);
+HWY_EXPORT(resize_floats);
+
+void resize(const uint8_t* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+            const Finish& finish, float* dst) {
+  HWY_DYNAMIC_DISPATCH(resize_bytes)(src, size, lanes, box, side, finish, dst);
+}
+
+void resize(const float* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+            const Finish& finish, float* dst) {
+  HWY_DYNAMIC_DISPATCH(resize_floats)(src, size, lanes, box, side, finish, dst);
 }
 
 }  // namespace tandem
+#endif

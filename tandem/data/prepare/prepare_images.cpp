@@ -41,7 +41,8 @@ Ready make_ready(const ImageSource& source, int64_t index, int64_t size) {
     const std::string name = source.name(index);
     const int64_t side = size > 0 ? size : kSumsSide;
     std::vector<float> view(static_cast<size_t>(side * side * kShardChannels));
-    view_image(stored, name, {.side = side, .channels = kShardChannels}, view.data());  // finds broken ones
+    view_image(stored, name, {.side = side, .channels = kShardChannels, .thorough = true},
+               view.data());  // finds broken ones
     ready.sums.add(view, kShardChannels);
     if (size > 0) {
       stored = {std::vector<std::byte>(view.size()), size, size, kShardChannels};

@@ -120,13 +120,14 @@ std::optional<std::string> LogReader::assemble() {
   std::string record;
   bool open = false;  // its first chunk was there
   for (size_t at = position_;;) {
-    if (const size_t left = kBlock - at % kBlock; left < kChunkHead) at += left;
+    if (const size_t left = kBlock - (begin_ + at) % kBlock; left < kChunkHead) at += left;
     if (at + kChunkHead > file_.size()) return std::nullopt;
     const std::string_view head = file_.substr(at, kChunkHead);
     const auto size = get_little_endian<uint16_t>(head.substr(4));
     const char kind = head[6];
     const bool begins = kind == kFull || kind == kFirst;
-    if (at % kBlock + kChunkHead + size > kBlock || kind < kFull || kind > kLast || begins == open) {
+    if ((begin_ + at) % kBlock + kChunkHead + size > kBlock || kind < kFull || kind > kLast ||
+        begins == open) {
       damaged_ = true;
       return std::nullopt;
     }

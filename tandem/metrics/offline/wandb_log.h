@@ -19,13 +19,14 @@ std::string file_head();  // the first bytes of every file
 // The bytes of a record that begins at `offset` of the file.
 std::string framed(std::string_view record, int64_t offset);
 
-// Reads records one after the other, from a file's beginning.
+// Reads records one after the other, from a file's beginning, or from behind a record of it.
 class LogReader {
  public:
   explicit LogReader(std::string_view file);
+  LogReader(std::string_view part, size_t offset) : file_(part), begin_(offset) {}
 
-  std::optional<std::string> next();             // nothing at the end, or where no whole record follows
-  size_t position() const { return position_; }  // behind the last record
+  std::optional<std::string> next();  // nothing at the end, or where no whole record follows
+  size_t position() const { return begin_ + position_; }  // behind the last record, in the file
 
   // Of what follows the last record: true where it is neither nothing nor the beginning of a record.
   bool damaged() const { return damaged_; }
@@ -34,6 +35,7 @@ class LogReader {
   std::optional<std::string> assemble();
 
   std::string_view file_;
+  size_t begin_ = 0;  // of it in the file
   size_t position_ = 0;
   bool damaged_ = false;
 };

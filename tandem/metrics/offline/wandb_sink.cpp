@@ -17,7 +17,7 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kDirectory = "offline-run-";
+constexpr std::string_view kOffline = "offline-run-", kOnline = "run-";
 constexpr size_t kIdLength = 8;
 
 struct Kept {
@@ -33,7 +33,8 @@ Kept read_kept(const fs::path& path, int64_t last) {
   Kept kept;
   if (!is_there(path) || regular_file_bytes(path) == 0) return kept;
   const MappedFile file(path);
-  wandb::LogReader reader({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  wandb::LogReader reader(
+      std::string_view(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()));
   while (const auto bytes = reader.next()) {
     const auto record = wandb::read_record(*bytes);
     const bool row = record && record->kind == wandb::Record::Kind::History;
@@ -53,18 +54,21 @@ Kept read_kept(const fs::path& path, int64_t last) {
 
 }  // namespace
 
-WandbSink::WandbSink(const SinkOptions& options)
+WandbSink::WandbSink(const SinkOptions& options, bool online)
     : folder_(options.run_dir / "wandb"),
       name_(run_name(options.run_dir)),
       config_(options.config_json.empty() ? "{}" : options.config_json),
-      expected_(options.expected) {}
+      expected_(options.expected),
+      online_(online) {}
 
 std::string WandbSink::resume(int64_t last) {
-  fs::path directory = newest_named(folder_, kDirectory, "");
+  fs::path directory = newest_named(folder_, kOffline, "");
+  if (directory.empty()) directory = newest_named(folder_, kOnline, "");
   if (directory.empty()) {
     id_ = random_id(kIdLength, "abcdefghijklmnopqrstuvwxyz0123456789");
     const std::time_t now = std::time(nullptr);
-    directory = folder_ / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kDirectory, fmt::gmtime(now), id_);
+    directory =
+        folder_ / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", online_ ? kOnline : kOffline, fmt::gmtime(now), id_);
   } else {
     const std::string name = directory.filename().string();
     id_ = name.substr(name.rfind('-') + 1);
@@ -95,10 +99,7 @@ std::string WandbSink::resume(int64_t last) {
   return expected_ && missing ? lacks(path, *missing, last) : "";
 }
 
-void WandbSink::begin_file() {
-  file_.append(wandb::file_head());
-  records_ = 0;
-  start_s_ = unix_s();
+wandb::RunFacts WandbSink::facts() const {
   wandb::RunFacts run;
   run.id = id_;
   run.project = from_environment("WANDB_PROJECT", "tandem");
@@ -107,7 +108,14 @@ void WandbSink::begin_file() {
   run.host = hostname();
   run.start_s = start_s_;
   run.config = config_;
-  add(wandb::run_record(++records_, run));
+  return run;
+}
+
+void WandbSink::begin_file() {
+  file_.append(wandb::file_head());
+  records_ = 0;
+  start_s_ = unix_s();
+  add(wandb::run_record(++records_, facts()));
 }
 
 void WandbSink::add(const std::string& record) { file_.append(wandb::framed(record, file_.size())); }

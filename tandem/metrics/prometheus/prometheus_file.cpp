@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "tandem/base/error.h"
-#include "tandem/metrics/offline/run_name.h"
 
 namespace tandem {
 namespace {
@@ -15,8 +14,11 @@ constexpr auto kBetween = std::chrono::seconds(5);  // the node exporter is scra
 }  // namespace
 
 PrometheusFile::PrometheusFile(std::filesystem::path path, const SinkOptions& options)
-    : path_(std::move(path)), run_dir_(options.run_dir), num_ranks_(options.num_ranks) {
-  figures_.run = run_name(run_dir_);
+    : path_(std::move(path)),
+      run_dir_(options.run_dir),
+      num_ranks_(options.num_ranks),
+      places_(options.places) {
+  figures_.begin(run_dir_);
 }
 
 std::string PrometheusFile::resume(int64_t) {
@@ -32,6 +34,7 @@ void PrometheusFile::write(const StepRecord& record) {
 void PrometheusFile::write_file() {
   written_ = std::chrono::steady_clock::now();
   figures_.ranks = read_rank_figures(run_dir_, figures_of(0, figures_.record), num_ranks_);
+  if (places_) figures_.places = places_();
   const std::filesystem::path draft = path_.string() + ".new";  // which the collector does not read
   std::ofstream file(draft, std::ios::trunc);
   file << prometheus_text(figures_, PrometheusFormat::Plain);

@@ -22,6 +22,7 @@ class PrometheusFile final : public Sink {
 
   std::filesystem::path path_, run_dir_;
   int num_ranks_;
+  std::function<std::string()> places_;
   RunFigures figures_;
   std::chrono::steady_clock::time_point written_;
 };

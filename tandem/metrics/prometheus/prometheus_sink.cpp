@@ -2,14 +2,13 @@
 
 #include <utility>
 
-#include "tandem/metrics/offline/run_name.h"
-
 namespace tandem {
 PrometheusSink::PrometheusSink(const std::string& address, const SinkOptions& options)
     : run_dir_(options.run_dir),
       num_ranks_(options.num_ranks),
+      places_(options.places),
       address_(http::parse_address(address, "log.prometheus")) {
-  figures_.run = run_name(run_dir_);
+  figures_.begin(run_dir_);
 }
 
 std::string PrometheusSink::resume(int64_t) {
@@ -37,6 +36,7 @@ http::Response PrometheusSink::answer(const http::Request& request) {
     figures = figures_;
   }
   figures.ranks = read_rank_figures(run_dir_, figures_of(0, figures.record), num_ranks_);
+  if (places_) figures.places = places_();
   const PrometheusFormat format = wanted_format(request.header("accept"));
   response.type = content_type(format);
   response.body = prometheus_text(figures, format);

@@ -29,6 +29,7 @@ class PrometheusSink final : public Sink {
 
   std::filesystem::path run_dir_;
   int num_ranks_;
+  std::function<std::string()> places_;
   http::Address address_;
   std::mutex mutex_;
   RunFigures figures_;

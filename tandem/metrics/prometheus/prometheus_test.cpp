@@ -50,6 +50,20 @@ TEST(Prometheus, OpenMetricsDeclaresCountersWithoutTheirEndingAndEnds) {
   EXPECT_EQ(wanted_format("*/*"), PrometheusFormat::Plain);
 }
 
+TEST(Prometheus, HasWhatTheLauncherKnows) {
+  RunFigures run = figures();
+  EXPECT_EQ(prometheus_text(run, PrometheusFormat::Plain).find("tandem_rank_state"), std::string::npos);
+  run.restarts = 2;
+  run.places = R"([{"rank":0,"state":"waiting","since_s":1.5},{"rank":1,"state":"stopped"},{"rank":"x"},7])";
+  const std::string text = prometheus_text(run, PrometheusFormat::Plain);
+  const std::string name = R"(run="a \"quoted\\ name\"\n")";
+  EXPECT_TRUE(has(text, "tandem_launcher_restarts_total{" + name + "} 2")) << text;
+  EXPECT_TRUE(has(text, "tandem_rank_state{" + name + R"(,rank="1",state="stopped"} 1)")) << text;
+  EXPECT_TRUE(has(text, "tandem_rank_command_seconds{" + name + R"(,rank="0"} 1.5)")) << text;
+  run.places = "no JSON";
+  EXPECT_EQ(prometheus_text(run, PrometheusFormat::Plain).find("tandem_rank_state"), std::string::npos);
+}
+
 TEST(Prometheus, ARanksFiguresAreThoseOfItsLastRow) {
   StepRecord record;
   record.step = 8;

@@ -1,11 +1,15 @@
 #include "tandem/metrics/prometheus/prometheus_text.h"
-#include "tandem/base/system.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "tandem/base/system.h"
+#include "tandem/metrics/offline/run_name.h"
 
 namespace tandem {
 namespace {
@@ -87,6 +91,26 @@ void add_gpu(Page& page, const StepRecord& record) {
   add("tandem_gpu_used_bytes", "Memory of the GPU that any process has.", record.gpu_used_bytes, 1);
 }
 
+// What the launcher of the ranks knows: where each is, whether it writes rows or not.
+void add_launcher(Page& page, const RunFigures& figures) {
+  if (figures.restarts)
+    page.counter("tandem_launcher_restarts", "How often the launcher has started the ranks again.",
+                 static_cast<double>(*figures.restarts));
+  const auto places = nlohmann::json::parse(figures.places, nullptr, false);
+  if (!places.is_array() || places.empty()) return;
+  std::vector<Sample> states, since;
+  for (const auto& place : places) {
+    if (!place.is_object() || !place.value("rank", nlohmann::json()).is_number_integer()) continue;
+    const std::string rank = std::to_string(place["rank"].get<int64_t>());
+    if (place.value("state", nlohmann::json()).is_string())
+      states.push_back({{{"rank", rank}, {"state", place["state"]}}, 1});
+    if (place.value("since_s", nlohmann::json()).is_number())
+      since.push_back({{{"rank", rank}}, place["since_s"]});
+  }
+  page.gauge("tandem_rank_state", "1 for the state that the launcher sees a rank in.", states);
+  page.gauge("tandem_rank_command_seconds", "How long a rank has been in its command.", since);
+}
+
 }  // namespace
 
 PrometheusFormat wanted_format(std::string_view accept) {
@@ -104,6 +128,7 @@ std::string prometheus_text(const RunFigures& figures, PrometheusFormat format) 
   Page page(figures.run, format);
   const StepRecord& record = figures.record;
   page.gauge("tandem_ranks", "Ranks whose figures are here.", static_cast<double>(figures.ranks.size()));
+  add_launcher(page, figures);
   if (record.step == 0) return page.finish();
   page.gauge("tandem_step", "Steps done.", static_cast<double>(record.step));
   page.gauge("tandem_epoch", "Passes over the data that are done.", static_cast<double>(record.epoch));
@@ -141,6 +166,12 @@ std::string prometheus_text(const RunFigures& figures, PrometheusFormat format) 
              memory);
   add_gpu(page, record);
   return page.finish();
+}
+
+void RunFigures::begin(const std::filesystem::path& run_dir) {
+  run = run_name(run_dir);
+  const std::string count = from_environment("TORCHELASTIC_RESTART_COUNT", "");
+  if (!count.empty()) restarts = std::atoll(count.c_str());
 }
 
 void RunFigures::add(const StepRecord& row) {

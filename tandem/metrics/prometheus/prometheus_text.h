@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,8 +19,11 @@ struct RunFigures {
   std::optional<float> eval_loss, eval_accuracy;  // of the newest evaluation
   double wall_s = 0;                              // when that step ended, since 1970
   std::vector<RankFigures> ranks;
+  std::string places;  // what the launcher knows of the ranks, a JSON array; empty where there is no launcher
+  std::optional<int64_t> restarts;  // by the launcher, so far
 
-  void add(const StepRecord& row);  // which has just been written
+  void begin(const std::filesystem::path& run_dir);  // its name, and what the environment says
+  void add(const StepRecord& row);                   // which has just been written
 };
 
 enum class PrometheusFormat {
