@@ -1,5 +1,7 @@
 #include "tandem/pipeline/status.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
