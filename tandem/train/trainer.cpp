@@ -83,12 +83,10 @@ class Trainer {
                         "--resume-from-checkpoint none",
                         directory_.path().string(), resumed));
       }
-      // It may have been killed after its last checkpoint and before its end.
-      if (run_.goes_on_here()) {
-        StoreBehind store(run_, save_group(world_));
-        store.catch_up();
-        store.finish();
-      }
+      // It may have been killed after its last checkpoint and before its end, also on a machine that is gone.
+      StoreBehind store(run_, save_group(world_));
+      store.catch_up();
+      store.finish();
       if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json"))
         finish_run(run_, last_, totals_);
       return ExitCode::Done;

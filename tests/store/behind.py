@@ -64,6 +64,15 @@ class Training(StoreTest):
         self.assertEqual(1, len(list(store.glob("claim-*"))))
         self.assertFalse((store / ".tmp-step-00000099-1").exists())
 
+    def test_nor_where_the_disk_went_with_it_and_all_is_trained(self):
+        self.train_there(self.content(), "run")
+        server().ask("import boto3, sys; boto3.client('s3').put_object(Bucket='bucket', Key=sys.argv[1], Body=b'{}')",
+                     self.prefix() + "claim-00000000")  # as a kill between the commit and the tidying does
+        shutil.rmtree(self.directory / "run")
+        again = self.train_there(self.content(), "again")  # nothing is left to train
+        self.assertTrue((again / "summary.json").exists())
+        self.assert_all_is_named()
+
     def test_a_store_that_cannot_be_reached_is_told_before_anything_is_done(self):
         result = self.run_tandem(*self.command(self.content(), "run"), expect=FAILED, AWS_SECRET_ACCESS_KEY="wrong")
         self.assertIn(f"{self.store}: cannot list: status 403", result.err)

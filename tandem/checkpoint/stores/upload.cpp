@@ -273,8 +273,9 @@ void CheckpointUploader::drop_old(const UploadJob& job, UploadReport& report) {
 }
 
 void tidy_store(const StoreRef& store) {
-  for (const std::string& trouble : store->remove_leftovers(is_checkpoint_name)) throw IoError("{}", trouble);
+  const std::vector<std::string> troubles = store->remove_leftovers(is_checkpoint_name);
   for (const std::string& name : old_claims(store)) store->remove(name);
+  for (const std::string& trouble : troubles) throw IoError("{}", trouble);
 }
 
 }  // namespace tandem
