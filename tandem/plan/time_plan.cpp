@@ -128,7 +128,8 @@ void judge(TimePlan& plan, const Config& config, const std::set<std::string>& un
         "{} of its kernels were not measured, such as {}; run `tandem calibrate` with this config",
         unmeasured.size(), unmeasured.begin()->substr(0, unmeasured.begin()->find(' '))));
   if (plan.cluster.is_cpu()) {
-    if (!unmeasured.empty()) plan.error_band = kUnlikeAny;
+    plan.extrapolated.push_back("no plan of CPU ranks was compared on a machine of its own");
+    plan.error_band = kUnlikeAny;
     return;
   }
   if (!plan.cluster.gpu.measured)
