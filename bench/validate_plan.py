@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Holds `tandem plan --cluster` against training runs that were measured.
 
-validate_plan.py FILE.csv [--factors FILE] [--fit-factors OUT] [--tandem PROGRAM] [--rows TEXT] [--all]
+validate_plan.py FILE.csv [--factors FILE] [--fit-factors OUT] [--held-out] [--tandem PROGRAM] [--rows TEXT] [--all]
 
 Every row of FILE.csv becomes a config, is compiled and simulated, and compared: predicted, measured, error; then a
 summary by source, GPU and fit. Two formats are read: validation.csv (published runs) and validation_one_node.csv.
 Other programs are slower or faster than Tandem on the same GPU, so that a run of theirs is compared after a factor of
 its framework and GPU, from --factors; --fit-factors writes the factors that make the median ratio of each one.
+--held-out fits factors to half of the models of each framework and GPU, and compares only the other half, then the
+other way round: what is printed was never fitted to.
 """
 
 import argparse
@@ -195,11 +197,49 @@ def read_rows(path, wanted):
     return rows
 
 
+def plan_rows(args, rows, factors):
+    """[(row, plan, measured seconds)], and the rows that could not be planned, by why not."""
+    done, skipped = [], {}
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for row, (plan, why) in zip(rows, pool.map(lambda row: predict(args.tandem, row, factors), rows)):
+            if plan is None:
+                skipped.setdefault(re.sub(r"[0-9.]+", "N", why), []).append(row["id"])
+            else:
+                done.append((row, plan, measured_seconds(row)))
+    return done, skipped
+
+
+def held_out(args, rows):
+    """Each half with factors of the other: models take turns within their framework and GPU."""
+    models, halves = {}, ([], [])
+    for row in rows:
+        of_key = models.setdefault(factor_key(row), {})
+        model = (row["layers"], row["width"])
+        halves[of_key.setdefault(model, len(of_key) % 2)].append(row)
+    done, skipped = [], {}
+    for mine, other in (halves, halves[::-1]):
+        plain, _ = plan_rows(args, other, {})
+        factors = fitted(plain, {})
+        factors = fitted(plan_rows(args, other, factors)[0], factors)  # overlap makes it not quite linear
+        mine = [row for row in mine if factor_key(row) in factors]
+        found, refused = plan_rows(args, mine, factors)
+        done += found
+        skipped |= refused
+    return done, skipped
+
+
+def print_row(row, plan, measured):
+    parts = " ".join(f"{key} {100 * value / plan['step_s']:.0f}" for key, value in plan["time"].items() if value > 0.005 * plan["step_s"])
+    print(f"{row['id']:<10} {row['framework']:<20} {row['gpu']:<14} {row['gpus']:>5} d{row['dp']} t{row['tp']} p{row['pp']} m{row['micro_batch']}"
+          f" predicted {plan['step_s']:9.4f} s measured {measured:9.4f} s error {100 * (plan['step_s'] / measured - 1):+6.1f} %  [{parts}]", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument("--factors", type=pathlib.Path, help="factors of frameworks, as --fit-factors writes them")
     parser.add_argument("--fit-factors", type=pathlib.Path, metavar="OUT")
+    parser.add_argument("--held-out", action="store_true", help="compare only what the factors were not fitted to")
     parser.add_argument("--tandem", default=str(ROOT / "build/release/bin/tandem"))
     parser.add_argument("--rows", help="only rows whose id, framework, GPU or source match this expression")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th row")
@@ -212,22 +252,14 @@ def main():
         rows = [row for row in rows if row["fit"] == "exact" and row["quality"] == "A"]
     rows = rows[:: args.every]
     factors = json.loads(args.factors.read_text()) if args.factors else {}
-    done, skipped = [], {}
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        plans = pool.map(lambda row: predict(args.tandem, row, factors), rows)
-        for row, (plan, why) in zip(rows, plans):
-            if plan is None:
-                skipped.setdefault(re.sub(r"[0-9.]+", "N", why), []).append(row["id"])
-                continue
-            measured = measured_seconds(row)
-            done.append((row, plan, measured))
-            if not args.quiet:
-                parts = " ".join(f"{key} {100 * value / plan['step_s']:.0f}" for key, value in plan["time"].items() if value > 0.005 * plan["step_s"])
-                print(f"{row['id']:<10} {row['framework']:<20} {row['gpu']:<14} {row['gpus']:>5} d{row['dp']} t{row['tp']} p{row['pp']} m{row['micro_batch']}"
-                      f" predicted {plan['step_s']:9.4f} s measured {measured:9.4f} s error {100 * (plan['step_s'] / measured - 1):+6.1f} %  [{parts}]", flush=True)
+    done, skipped = held_out(args, rows) if args.held_out else plan_rows(args, rows, factors)
+    if not args.quiet:
+        for found in done:
+            print_row(*found)
     if not done:
         sys.exit("no row could be planned: " + "; ".join(skipped))
-    print(f"\n{args.file.name}: {len(done)} of {len(rows)} rows" + (" (factors of " + args.factors.name + ")" if factors else ""))
+    print(f"\n{args.file.name}: {len(done)} of {len(rows)} rows" + (" (factors of " + args.factors.name + ")" if factors else "") +
+          (", each with factors of other models" if args.held_out else ""))
     for name, key in (("all", lambda row: "all"), ("source", lambda row: row["source"][:58]), ("GPU", lambda row: row["gpu"]),
                       ("framework", factor_key), ("fit", lambda row: row["fit"]),
                       ("nodes", lambda row: "one node" if whole(row["gpus"]) <= whole(row["gpus_per_node"], 8) else "several nodes")):

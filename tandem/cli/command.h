@@ -43,6 +43,7 @@ void add_convert(CLI::App& app, Action& action);
 void add_chaos(CLI::App& app, Action& action);
 void add_dash(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_calibrate(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);

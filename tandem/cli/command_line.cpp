@@ -74,6 +74,7 @@ int run(int argc, char** argv, const BuildModel& model) {
   add_chaos(app, action);
   add_dash(app, action);
   add_doctor(app, action);
+  add_calibrate(app, action);
   add_compare(app, action);
   add_status(app, action);
   add_report(app, action);

@@ -75,10 +75,11 @@ ExitCode plan_on_cluster(const ClusterFlags& flags, ConfigFlags config_flags, bo
   if (flags.max_gpus > 0 || !flags.out.empty())
     throw ConfigError("{}: goes with --search", flags.out.empty() ? "--max-gpus" : "--out");
   const plan::Cluster cluster = plan::find_cluster(flags.clusters[0]);
-  if (!config_flags.device.empty() && config_flags.device != "cuda")
-    throw ConfigError("--device {}: the machines of --cluster {} have GPUs; leave it out",
-                      config_flags.device, flags.clusters[0]);
-  config_flags.device = "cuda";
+  const std::string device = cluster.is_cpu() ? "cpu" : "cuda";
+  if (!config_flags.device.empty() && config_flags.device != device)
+    throw ConfigError("--device {}: the machines of --cluster {} have {}; leave it out", config_flags.device,
+                      flags.clusters[0], cluster.is_cpu() ? "no GPUs" : "GPUs");
+  config_flags.device = device;
   const WorldInfo world = read_world();
   const Config config = config_flags.load(world).config;
   const Backend backend = plan::backend_on(cluster, make_backend(config, world));
@@ -114,12 +115,18 @@ ExitCode plan_on_cluster(const ClusterFlags& flags, ConfigFlags config_flags, bo
     std::printf("%s%s", plan::print(made, config).c_str(), plan::print(offers, job).c_str());
   }
   std::fflush(stdout);
-  if (!plan::fits(made))
+  if (!plan::fits(made) && !plan::fits_device(made))
     throw PlanError(
         "memory: the plan needs {} a GPU but {} has {}; use --search, or more of memory.recompute, "
         "parallel.strategy=fsdp, parallel.tensor or parallel.pipeline",
         format_bytes(made.memory_bytes), cluster.gpu.name,
         format_bytes(static_cast<int64_t>(cluster.gpu.memory_bytes)));
+  if (!plan::fits(made))
+    throw PlanError(
+        "memory: the plan needs {} of a node's own memory but {} has {}; use less of memory.offload, more "
+        "nodes, or machines with more of it",
+        format_bytes(plan::node_bytes(made)), cluster.name,
+        format_bytes(static_cast<int64_t>(cluster.host_memory)));
   return ExitCode::Done;
 }
 

@@ -12,9 +12,20 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/nearest.h"
+#include "tandem/plan/collective_cost.h"
 
 namespace tandem::plan {
 namespace {
+
+// Of the machines that are lent with as many of these GPUs, the one with the least: 0 where none is known.
+double least_host_memory(const Gpu& gpu) {
+  double least = 0;
+  for (const NodeType& node : catalogue().nodes) {
+    const bool counts = same_name(node.gpu, gpu.name) && node.gpus == gpu.node_gpus && node.ram_bytes > 0;
+    if (counts && (least == 0 || node.ram_bytes < least)) least = node.ram_bytes;
+  }
+  return least;
+}
 
 Cluster of_gpu(const Gpu& gpu) {
   Cluster cluster;
@@ -22,6 +33,8 @@ Cluster of_gpu(const Gpu& gpu) {
   cluster.gpu = gpu;
   cluster.gpus_per_node = gpu.node_gpus;
   cluster.network = gpu.node_network;
+  cluster.host_memory = least_host_memory(gpu);
+  if (cluster.is_cpu()) cluster.cores = 1;
   return cluster;
 }
 
@@ -34,13 +47,18 @@ Cluster of_node(const NodeType& node) {
   cluster.network = node.network;
   cluster.hop = node.hop;
   cluster.chunking = node.chunking;
+  cluster.host_memory = node.ram_bytes;
   return cluster;
 }
 
 Cluster by_name(const std::string& name, const std::string& flag) {
   const Catalogue& known = catalogue();
-  if (const Gpu* gpu = known.find_gpu(name)) return of_gpu(*gpu);
-  if (const NodeType* node = known.find_node(name)) return of_node(*node);
+  const auto with_curves = [](Cluster cluster) {
+    cluster.curves = catalogue_curves(cluster);
+    return cluster;
+  };
+  if (const Gpu* gpu = known.find_gpu(name)) return with_curves(of_gpu(*gpu));
+  if (const NodeType* node = known.find_node(name)) return with_curves(of_node(*node));
   std::vector<std::string_view> names;
   for (const Gpu& gpu : known.gpus) names.push_back(gpu.name);
   for (const NodeType& node : known.nodes) names.push_back(node.name);
@@ -64,6 +82,11 @@ const std::vector<FileKey>& file_keys() {
       {"network_gbps", 1e9 / 8, [](Cluster& c, double v) { c.network = v; }},
       {"hop_us", 1e-6, [](Cluster& c, double v) { c.hop = v; }},
       {"host_gbs", 1e9, [](Cluster& c, double v) { c.host_bandwidth = v; }},
+      {"ram_gib", double{1 << 30}, [](Cluster& c, double v) { c.host_memory = v; }},
+      {"cores", 1, [](Cluster& c, double v) { c.cores = static_cast<int>(v); }},
+      {"disk_write_gbs", 1e9, [](Cluster& c, double v) { c.disk_write = v; }},
+      {"disk_read_gbs", 1e9, [](Cluster& c, double v) { c.disk_read = v; }},
+      {"fp32_tflops", 1e12, [](Cluster& c, double v) { c.gpu.matmul_fp32 = v; }},
       {"pcie_gbs", 1e9, [](Cluster& c, double v) { c.gpu.pcie = v; }},
       {"memory_gib", double{1 << 30}, [](Cluster& c, double v) { c.gpu.memory_bytes = v; }},
       {"memory_gbs", 1e9, [](Cluster& c, double v) { c.gpu.memory_bandwidth = v; }},
@@ -98,17 +121,50 @@ double positive(const YAML::Node& node, const std::string& where) {
 }
 
 void set_key(Cluster& cluster, const std::string& path, const std::string& key, const YAML::Node& value) {
-  std::vector<std::string_view> names = {"name", "gpu", "kernels"};
+  std::vector<std::string_view> names = {"name", "gpu", "kernels", "collectives"};
   for (const FileKey& known : file_keys()) {
     names.push_back(known.name);
     if (known.name != key) continue;
     const double number = positive(value, fmt::format("{}: {}", path, key));
-    if (key.starts_with("gpus") && (number < 1 || number != std::floor(number) || number > 1 << 20))
+    const bool counts = key.starts_with("gpus") || key == "cores";
+    if (counts && (number < 1 || number != std::floor(number) || number > 1 << 20))
       throw ConfigError("{}: {}: expected a whole number of at least 1, found {}", path, key, number);
     known.set(cluster, number * known.scale);
     return;
   }
   throw ConfigError("{}: there is no key '{}'; the nearest is '{}'", path, key, nearest(key, names));
+}
+
+// `collectives: {all_reduce 4: {65536: 1.2e-4}}`: seconds by collective, ranks and bytes. Of ranks that share
+// cores, what each has to work: they do it at the same time.
+void set_collectives(Cluster& cluster, const std::string& path, const YAML::Node& curves) {
+  for (const auto& item : curves) {
+    const std::string name = item.first.Scalar(), where = fmt::format("{}: collectives: {}", path, name);
+    const size_t space = std::min(name.find(' '), name.size());
+    const int ranks = std::atoi(name.substr(space).c_str());
+    if (ranks < 2 || !item.second.IsMap())
+      throw ConfigError("{}: expected `all_reduce RANKS: {{BYTES: SECONDS}}`", where);
+    const Op op = collective_named(name.substr(0, space));
+    const double share = cluster.is_cpu() ? std::min(1.0, static_cast<double>(cluster.cores) / ranks) : 1;
+    Curve& curve = cluster.curves[{op, ranks}] = Curve();
+    for (const auto& point : item.second) {
+      const double bytes = positive(point.first, where), seconds = positive(point.second, where) * share;
+      if (bytes <= 0 || seconds <= 0) throw ConfigError("{}: expected bytes and seconds above 0", where);
+      const Group group{ranks, std::min(ranks, cluster.gpus_per_node)};
+      const double modelled = op == Op::Send ? modelled_send_seconds(cluster, 1, bytes)
+                                             : modelled_seconds(cluster, op, group, bytes);
+      curve.add(bytes, seconds / modelled);
+    }
+  }
+}
+
+// What the file says of links is truer than curves that were measured over others.
+void forget_curves(Cluster& cluster, const YAML::Node& root) {
+  const bool other_links = root["ring_gbs"] || root["switch_gbs"] || root["link_us"];
+  const bool other_network = root["network_gbps"] || root["hop_us"] || root["gpus_per_node"];
+  std::erase_if(cluster.curves, [&](const auto& item) {
+    return item.first.second <= cluster.gpus_per_node ? other_links : other_network;
+  });
 }
 
 Cluster from_file(const std::string& path) {
@@ -122,9 +178,11 @@ Cluster from_file(const std::string& path) {
     throw ConfigError("{}: expected a cluster: `gpu: h100-sxm` and `gpus: 16` at least", path);
   Cluster cluster = by_name(root["gpu"].Scalar(), fmt::format("{}: gpu: {}", path, root["gpu"].Scalar()));
   cluster.name = std::filesystem::path(path).stem().string();
+  if (cluster.is_cpu()) cluster.gpus = 0;  // as many ranks as the mesh has
+  forget_curves(cluster, root);
   for (const auto& item : root) {
     const std::string key = item.first.Scalar();
-    if (key == "gpu") continue;
+    if (key == "gpu" || (key == "collectives" && item.second.IsMap())) continue;
     if (key == "name" && item.second.IsScalar()) {
       cluster.name = item.second.Scalar();
     } else if (key == "kernels" && item.second.IsMap()) {
@@ -137,6 +195,7 @@ Cluster from_file(const std::string& path) {
   }
   if (cluster.gpu.matmul <= 0 || cluster.gpu.memory_bandwidth <= 0 || cluster.gpu.peak <= 0)
     throw ConfigError("{}: peak_tflops, matmul_tflops and memory_gbs must be above 0", path);
+  if (root["collectives"] && root["collectives"].IsMap()) set_collectives(cluster, path, root["collectives"]);
   return cluster;
 }
 

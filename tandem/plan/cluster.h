@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tandem/plan/catalogue.h"
+#include "tandem/plan/collective_curves.h"
 
 namespace tandem::plan {
 
@@ -13,10 +14,13 @@ struct Cluster {
   Gpu gpu;
   int gpus = 1;  // all of them
   int gpus_per_node = 8;
-  double network = 0;             // bytes/s of a node; 0: nodes are not joined
-  double chunking = 0.8;          // between nodes (collective_cost.h)
-  double hop = 38e-6;             // s that each node adds to a collective
-  double host_bandwidth = 200e9;  // bytes/s of a node's memory
+  double network = 0;                    // bytes/s of a node; 0: nodes are not joined
+  double chunking = 0.8;                 // between nodes (collective_cost.h)
+  double hop = 38e-6;                    // s that each node adds to a collective
+  double host_bandwidth = 200e9;         // bytes/s of a node's memory
+  double host_memory = 0;                // bytes of a node; 0: not known
+  int cores = 0;                         // of a node whose ranks compute on them (gpu: cpu)
+  double disk_write = 0, disk_read = 0;  // bytes/s, measured; 0: not known
   // What the software does with the hardware. Tandem's own by default; other programs' runs are compared
   // with factors of theirs (bench/validate_plan.py).
   double compute_factor = 1;    // time of a kernel against the model's
@@ -28,8 +32,10 @@ struct Cluster {
   double launch = 1.2e-6;     // s between kernels
   double step_overhead = 0;   // s of the host that nothing hides, each step
   bool fused_attention = true;
+  CollectiveCurves curves;                // of collectives that were measured on such machines
   std::map<std::string, double> kernels;  // measured, s, by command_signature (tandem calibrate)
 
+  bool is_cpu() const { return gpu.arch == "cpu"; }  // `gpus` are ranks that share `cores`
   int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
 };
 

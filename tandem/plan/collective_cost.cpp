@@ -81,13 +81,27 @@ Group group_of(const MeshShape& mesh, Axis axis, int gpus_per_node) {
   return {size, std::clamp(gpus_per_node / stride, 1, size)};
 }
 
-double collective_seconds(const Cluster& cluster, Op op, const Group& group, double payload) {
+double modelled_seconds(const Cluster& cluster, Op op, const Group& group, double payload) {
   if (group.size < 2) return 0;
   return op == Op::AllReduce ? all_reduce_seconds(cluster, group, payload)
                              : one_way_seconds(cluster, group, payload);
 }
 
+double collective_seconds(const Cluster& cluster, Op op, const Group& group, double payload) {
+  const double modelled = modelled_seconds(cluster, op, group, payload);
+  const bool fills_nodes = group.nodes() == 1 || group.per_node == cluster.gpus_per_node;
+  const auto curve = cluster.curves.find({op, group.size});
+  return curve == cluster.curves.end() || !fills_nodes ? modelled : modelled * curve->second.at(payload);
+}
+
 double send_seconds(const Cluster& cluster, int distance, double bytes) {
+  const double modelled = modelled_send_seconds(cluster, distance, bytes);
+  const auto curve = cluster.curves.find({Op::Send, 2});
+  const bool within = distance < cluster.gpus_per_node;
+  return curve == cluster.curves.end() || !within ? modelled : modelled * curve->second.at(bytes);
+}
+
+double modelled_send_seconds(const Cluster& cluster, int distance, double bytes) {
   if (distance < cluster.gpus_per_node) return kSendStart + bytes / ring_bandwidth(cluster.gpu, 2);
   return kSendStart + cluster.hop / 2 + bytes / network_of(cluster, {2, 1});
 }

@@ -21,9 +21,12 @@ struct Group {
 Group group_of(const MeshShape& mesh, Axis axis, int gpus_per_node);
 
 // `payload`: bytes of the whole tensor: what an all-gather gives, a reduce-scatter takes, an all-reduce adds.
+// From the model alone, or where such collectives were measured, by what they took (collective_curves.h).
+double modelled_seconds(const Cluster& cluster, Op op, const Group& group, double payload);
 double collective_seconds(const Cluster& cluster, Op op, const Group& group, double payload);
 
 // From one rank to another `distance` ranks away.
+double modelled_send_seconds(const Cluster& cluster, int distance, double bytes);
 double send_seconds(const Cluster& cluster, int distance, double bytes);
 
 }  // namespace tandem::plan

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
+#include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 
 namespace tandem::plan {
@@ -138,6 +140,13 @@ double device_seconds(const Cluster& cluster, const Command& command) {
   return memory_seconds(gpu, static_cast<double>(command.bytes)) * (updates ? 1 : cluster.pointwise_factor);
 }
 
+// Of a core, where the kernel was not measured: products at the rate of the operands, everything else by its
+// bytes.
+double cpu_seconds(const Gpu& core, const Command& command) {
+  return static_cast<double>(command.flops) / rate_of(core, operand_type(command)) +
+         static_cast<double>(command.bytes) / (core.memory_bandwidth * kMemoryShare);
+}
+
 }  // namespace
 
 double matmul_seconds(const Gpu& gpu, double m, double n, double k, double rate) {
@@ -169,7 +178,9 @@ std::string command_signature(const Command& command) {
   for (const char* name : {"trans_a", "trans_b", "causal", "window", "heads", "kv_heads"}) {
     if (command.attrs.has(name)) text += fmt::format(" {}={}", name, command.attrs.integer(name));
   }
-  return text;
+  constexpr size_t kLongest = 300;  // an update names every tensor; keys of YAML end at 1024
+  if (text.size() <= kLongest) return text;
+  return fmt::format("{} #{}", command.kernel, digest_hex(std::as_bytes(std::span(text))));
 }
 
 CommandCost command_cost(const Cluster& cluster, const Command& command, int ranks_on_node) {
@@ -186,6 +197,7 @@ CommandCost command_cost(const Cluster& cluster, const Command& command, int ran
     constexpr double kStart = 8e-6;
     return {kStart + static_cast<double>(command.out[0].type.bytes()) / cluster.gpu.pcie, Work::Copy};
   }
+  if (cluster.is_cpu()) return {cpu_seconds(cluster.gpu, command), Work::Device};
   if (runs_on_host(command)) return {bytes / (cluster.host_bandwidth / ranks_on_node), Work::Host};
   return {device_seconds(cluster, command) * cluster.compute_factor, Work::Device};
 }

@@ -23,7 +23,8 @@ CommandCost command_cost(const Cluster& cluster, const Command& command, int ran
 // which may be nearly empty.
 double matmul_seconds(const Gpu& gpu, double m, double n, double k, double rate);
 
-// What makes two commands the same work: "cuda.matmul bf16[4096,768] bf16[768,768] ...".
+// What makes two commands the same work: "cuda.matmul bf16[4096,768] bf16[768,768] ..."; of those with very
+// many tensors, a digest of it.
 std::string command_signature(const Command& command);
 
 }  // namespace tandem::plan

@@ -97,6 +97,14 @@ nlohmann::json bill_json(const Bill& bill) {
           {"overhead_with_notice", with.total()}};
 }
 
+// What the ranks of a node take of its own memory, where nodes have another number of GPUs.
+int64_t host_bytes_on(const TimePlan& plan, const Cluster& cluster) {
+  const int world = plan.mesh.world();
+  const int before = std::min(world, plan.cluster.gpus_per_node),
+            now = std::min(world, cluster.gpus_per_node);
+  return plan.host_bytes / std::max(before, 1) * now;
+}
+
 }  // namespace
 
 std::vector<Offer> offers(const TimePlan& plan, const std::vector<Price>& prices, const Job& job,
@@ -111,7 +119,7 @@ std::vector<Offer> offers(const TimePlan& plan, const std::vector<Price>& prices
     offer.instances = (plan.cluster.gpus + price.gpus - 1) / price.gpus;
     if (offer.instances == 1 && price.gpus >= 2 * plan.cluster.gpus) continue;  // a smaller one would do
     const std::optional<Cluster> cluster = cluster_of(plan, price, offer.instances);
-    if (!cluster) continue;
+    if (!cluster || !fits_host(*cluster, host_bytes_on(plan, *cluster))) continue;
     offer.step_s = step_on(*cluster);
     offer.is_old = is_old(price.date);
     if (price.on_demand) offer.on_demand = make_bill(plan, offer, *price.on_demand, job.steps, false);
@@ -147,6 +155,11 @@ std::vector<Offer> affordable(std::vector<Offer> list, double budget, double dea
 }
 
 std::vector<Offer> within(std::vector<Offer> list, double budget, double deadline) {
+  if (list.empty() && (budget > 0 || deadline > 0))
+    throw ConfigError(
+        "--budget, --deadline: no provider of the price list has these GPUs in a form that could run this; "
+        "use "
+        "--prices FILE");
   if (list.empty()) return list;
   const std::vector<Offer> all = list;
   list = affordable(std::move(list), budget, deadline);

@@ -13,6 +13,7 @@
 #include "tandem/config/validate.h"
 #include "tandem/plan/estimate.h"
 #include "tandem/plan/in_threads.h"
+#include "tandem/plan/refine.h"
 
 namespace tandem::plan {
 namespace {
@@ -20,23 +21,27 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr size_t kRound = 4;  // groups between two looks at what is best so far
 
+// A candidate and the least that its step may take, as far as is known.
 struct Ranked {
   const Candidate* candidate;
-  Estimate estimate;
+  double at_least;
+  bool refined = false;
 };
 
-// Candidates that differ only in what is computed again and what lies on the host, the fastest first.
+// Candidates that differ only in what is computed again and what lies on the host. The next to look at is at
+// the front.
 struct Group {
   std::string family;
   std::vector<Ranked> members;
-  double seconds() const { return members.front().estimate.seconds; }
+  double at_least() const { return members.empty() ? kNever : members.front().at_least; }
 };
 
-// What became of a group.
+// What became of a candidate.
 struct Tried {
-  std::optional<Choice> choice;  // the fastest that fits
+  std::optional<Choice> choice;  // if it fits
+  bool fits = false;
   size_t compiled = 0, too_large = 0;
-  double least_bytes = kNever;  // of those that do not fit
+  double bytes = kNever;  // if it does not
 };
 
 // How much is computed again.
@@ -66,7 +71,8 @@ class Search {
         cluster_(cluster),
         options_(options),
         blocks_(num_blocks(options.model(given.config.model, 1))),
-        space_(search_space(given, cluster, blocks_)) {}
+        space_(search_space(given, cluster, blocks_)),
+        refiner_(given.config, backend, cluster, options.model, blocks_) {}
 
   SearchResult run() {
     if (space_.empty())
@@ -77,14 +83,17 @@ class Search {
           cluster_.gpus, cluster_.gpus, given_.config.train.batch, blocks_);
     result_.candidates = space_.size();
     rank();
-    size_t next = 0;
-    while (next < groups_.size()) {
-      const std::vector<size_t> round = next_round(next);
+    for (std::vector<Group*> round = next_round(); !round.empty(); round = next_round()) {
       std::vector<Tried> tried(round.size());
-      const double worth = worst_kept();
-      for_each_in_threads(0, round.size(), options_.threads,
-                          [&](size_t i) { tried[i] = try_group(groups_[round[i]], worth); });
-      for (size_t i = 0; i < round.size(); ++i) take(std::move(tried[i]), groups_[round[i]].family);
+      for_each_in_threads(0, round.size(), options_.threads, [&](size_t i) {
+        if (round[i]->members.front().refined)
+          tried[i] = try_one(*round[i]->members.front().candidate);
+        else
+          refine(*round[i]);
+      });
+      for (size_t i = 0; i < round.size(); ++i) {
+        if (tried[i].compiled > 0) take(std::move(tried[i]), *round[i]);
+      }
       if (options_.progress) options_.progress(result_.compiled, best());
     }
     return finish();
@@ -113,15 +122,15 @@ class Search {
           fmt::format("{} {} {}", family, candidate.micro_batch, candidate.sync == GradientSync::Step),
           groups_.size());
       if (is_new) groups_.push_back({family, {}});
-      groups_[it->second].members.push_back({&candidate, estimate});
+      groups_[it->second].members.push_back(
+          {&candidate, estimate.seconds * (1 - kSlack), options_.exhaustive});
     }
-    for (Group& group : groups_) {
-      std::stable_sort(group.members.begin(), group.members.end(), [](const Ranked& a, const Ranked& b) {
-        return a.estimate.seconds < b.estimate.seconds;
-      });
-    }
-    std::stable_sort(groups_.begin(), groups_.end(),
-                     [](const Group& a, const Group& b) { return a.seconds() < b.seconds(); });
+    for (Group& group : groups_) sort(group);
+  }
+
+  static void sort(Group& group) {
+    std::stable_sort(group.members.begin(), group.members.end(),
+                     [](const Ranked& a, const Ranked& b) { return a.at_least < b.at_least; });
   }
 
   double best() const {
@@ -139,41 +148,37 @@ class Search {
     return times[options_.keep - 1];
   }
 
-  // The next groups that may be among the best; `next` goes behind them.
-  std::vector<size_t> next_round(size_t& next) const {
-    std::vector<size_t> round;
+  // The groups whose next candidate may be the fastest of all that are left, and among the best.
+  std::vector<Group*> next_round() {
     const double worst = worst_kept();
-    for (; next < groups_.size() && round.size() < kRound; ++next) {
-      const double at_best = groups_[next].seconds() * (1 - kSlack);
-      if (at_best > worst) {
-        next = groups_.size();  // and all after it
-        break;
-      }
-      const auto own = found_.find(groups_[next].family);
-      if (own != found_.end() && at_best > own->second.plan.step_s) continue;
-      round.push_back(next);
+    std::vector<Group*> open;
+    for (Group& group : groups_) {
+      const auto own = found_.find(group.family);
+      const double most = own == found_.end() ? worst : std::min(worst, own->second.plan.step_s);
+      if (options_.exhaustive ? !group.members.empty() : group.at_least() < most) open.push_back(&group);
     }
-    return round;
+    const size_t count = std::min(open.size(), kRound);
+    std::partial_sort(open.begin(), open.begin() + static_cast<long>(count), open.end(),
+                      [](const Group* a, const Group* b) { return a->at_least() < b->at_least(); });
+    open.resize(count);
+    return open;
   }
 
-  Tried try_group(const Group& group, double worth) const {
+  void refine(Group& group) const {
+    Ranked& first = group.members.front();
+    first.refined = true;
+    try {
+      if (const std::optional<double> seconds = refiner_.seconds(*first.candidate))
+        first.at_least = std::max(first.at_least, *seconds * (1 - kRefinedSlack));
+    } catch (const ConfigError&) {
+      // Whoever compiles all of it will see.
+    }
+    sort(group);
+  }
+
+  Tried try_one(const Candidate& candidate) const {
     Tried tried;
-    std::vector<const Candidate*> fitting;
-    for (const Ranked& member : group.members) {
-      const double most = tried.choice ? std::min(worth, tried.choice->plan.step_s) : worth;
-      if (member.estimate.seconds * (1 - kSlack) > most) break;
-      const bool needless =
-          !options_.exhaustive && std::any_of(fitting.begin(), fitting.end(), [&](const Candidate* less) {
-            return saves_as_much(*member.candidate, *less);
-          });
-      if (needless) continue;
-      if (try_one(*member.candidate, worth, tried)) fitting.push_back(member.candidate);
-    }
-    return tried;
-  }
-
-  // Whether it fits.
-  bool try_one(const Candidate& candidate, double worth, Tried& tried) const {
+    tried.compiled = 1;
     ResolvedConfig resolved = given_;
     resolved.config = with(given_.config, candidate);
     try {
@@ -184,30 +189,35 @@ class Search {
       options.only = [](const MeshPosition& at) { return at.tensor == 0; };
       options.stop_over = static_cast<int64_t>(limit());
       const CompiledRanks ranks(resolved.config, backend_, cluster_, options);
-      ++tried.compiled;
       const auto bytes = static_cast<double>(ranks.memory_bytes());
-      if (bytes > limit()) {
-        ++tried.too_large;
-        tried.least_bytes = std::min(tried.least_bytes, bytes);
-        return false;
+      if (bytes > limit() || !fits_host(cluster_, ranks.host_bytes())) {
+        tried.too_large = 1;
+        if (bytes > limit()) tried.bytes = bytes;
+        return tried;
       }
+      tried.fits = true;
       Choice choice{candidate, resolved.config, ranks.on(cluster_), {}};
-      const double most = tried.choice ? std::min(worth, tried.choice->plan.step_s) : worth;
-      if (choice.plan.step_s >= most) return true;
+      if (choice.plan.step_s >= worst_kept()) return tried;
       if (options_.offers) choice.offers = options_.offers(ranks, choice.plan, resolved.config);
       tried.choice = std::move(choice);
-      return true;
     } catch (const ConfigError&) {
-      return false;  // keys that do not go together: the space knows only the more common of such rules
+      // Keys that do not go together: the space knows only the more common of such rules.
     }
+    return tried;
   }
 
-  void take(Tried tried, const std::string& family) {
+  // Its first candidate was compiled.
+  void take(Tried tried, Group& group) {
+    const Candidate& candidate = *group.members.front().candidate;
+    group.members.erase(group.members.begin());
     result_.compiled += tried.compiled;
     result_.too_large += tried.too_large;
-    least_bytes_ = std::min(least_bytes_, tried.least_bytes);
+    least_bytes_ = std::min(least_bytes_, tried.bytes);
+    if (tried.fits && !options_.exhaustive)
+      std::erase_if(group.members,
+                    [&](const Ranked& other) { return saves_as_much(*other.candidate, candidate); });
     if (!tried.choice) return;
-    const auto [it, is_new] = found_.try_emplace(family, *tried.choice);
+    const auto [it, is_new] = found_.try_emplace(group.family, *tried.choice);
     if (!is_new && tried.choice->plan.step_s < it->second.plan.step_s) it->second = std::move(*tried.choice);
   }
 
@@ -268,7 +278,8 @@ class Search {
   const SearchOptions& options_;
   const int blocks_;
   const std::vector<Candidate> space_;
-  std::vector<Group> groups_;            // the fastest first
+  const Refiner refiner_;
+  std::vector<Group> groups_;
   std::map<std::string, Choice> found_;  // the best of each family
   double least_bytes_ = kNever;          // of what does not fit
   SearchResult result_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <set>
 
 #include "tandem/base/error.h"
 #include "tandem/base/quantity.h"
@@ -13,6 +14,7 @@
 #include "tandem/config/mesh.h"
 #include "tandem/plan/in_threads.h"
 #include "tandem/plan/pipeline_slots.h"
+#include "tandem/plan/shared_cores.h"
 
 namespace tandem::plan {
 namespace {
@@ -29,9 +31,15 @@ void check_mesh(const MeshShape& mesh, const Cluster& cluster) {
 }
 
 void check_precision(const Config& config, const Cluster& cluster) {
+  if (cluster.is_cpu()) return;
   const bool narrow = config.precision == Precision::Bf16 || config.precision == Precision::Fp8;
   if (narrow && cluster.gpu.capability < kFirstWithBf16)
     throw ConfigError("precision: {} has no bf16; use fp16", cluster.gpu.name);
+}
+
+// Of each rank's computation, on cores that the ranks share.
+int threads_on(const Cluster& cluster, const Config& config, int ranks) {
+  return config.threads > 0 ? static_cast<int>(config.threads) : std::max(1, cluster.cores / ranks);
 }
 
 PipelineSchedule schedule_of(const Config& config) { return config.parallel.schedule; }
@@ -111,10 +119,19 @@ int64_t sample_bytes(const Executable& pass) {
 
 // How far off plans were that were compared with measured runs (docs/plan.md), and why this one may be
 // further.
-void judge(TimePlan& plan, const Config& config) {
+void judge(TimePlan& plan, const Config& config, const std::set<std::string>& unmeasured) {
   constexpr double kOneNode = 0.10, kManyNodes = 0.13, kUnlikeAny = 0.3;
   constexpr int kMostGpus = 3360;
   plan.error_band = plan.cluster.nodes() > 1 ? kManyNodes : kOneNode;
+  if (!unmeasured.empty())
+    plan.extrapolated.push_back(fmt::format(
+        "{} of its kernels were not measured, such as {}; run `tandem calibrate` with this config",
+        unmeasured.size(), unmeasured.begin()->substr(0, unmeasured.begin()->find(' '))));
+  if (plan.cluster.is_cpu()) {
+    plan.extrapolated.push_back("no plan of CPU ranks was compared on a machine of its own");
+    plan.error_band = kUnlikeAny;
+    return;
+  }
   if (!plan.cluster.gpu.measured)
     plan.extrapolated.push_back(fmt::format(
         "no products were measured on {}: its speed is a share of the vendor's", plan.cluster.gpu.name));
@@ -129,6 +146,7 @@ void judge(TimePlan& plan, const Config& config) {
 }  // namespace
 
 Backend backend_on(const Cluster& cluster, Backend backend) {
+  if (cluster.is_cpu()) return backend;
   const auto bytes = static_cast<int64_t>(cluster.gpu.memory_bytes);
   backend.memory_bytes = [bytes] { return bytes; };
   backend.has_fp8 = cluster.gpu.capability >= kFirstWithFp8 && cluster.gpu.matmul_fp8 > 0;
@@ -186,6 +204,7 @@ void CompiledRanks::compile(const Backend& backend, const Cluster& cluster) {
   for_each_in_threads(begin, places.size(), options_.threads, compile_at);
   for (CompiledStep& step : made) {
     memory_bytes_ = std::max(memory_bytes_, device_bytes(step.sizes));
+    host_bytes_ = std::max(host_bytes_, ranks_here * step.sizes[static_cast<size_t>(Arena::Host)]);
     if (step.position.tensor == 0) steps_.push_back(std::move(step));
   }
   for (const int first : alike) {
@@ -204,10 +223,19 @@ CompiledRanks::Timed CompiledRanks::simulate_passes(const Cluster& cluster, int6
     programs.push_back(ranks.back()->program());
   }
   Timed timed;
-  timed.simulation = simulate(programs, {.launch = cluster.launch,
-                                         .issue = cluster.issue,
-                                         .step_overhead = cluster.step_overhead,
-                                         .observe = options_.observe});
+  if (cluster.is_cpu()) {
+    timed.simulation = simulate_on_cores(programs, mesh_,
+                                         {.cores = cluster.cores,
+                                          .threads = threads_on(cluster, config_, mesh_.world()),
+                                          .launch = cluster.launch,
+                                          .step_overhead = cluster.step_overhead,
+                                          .observe = options_.observe});
+  } else {
+    timed.simulation = simulate(programs, {.launch = cluster.launch,
+                                           .issue = cluster.issue,
+                                           .step_overhead = cluster.step_overhead,
+                                           .observe = options_.observe});
+  }
   const std::vector<RankTime>& times = timed.simulation.ranks;
   for (size_t i = 0; i < times.size(); ++i) {
     if (times[i].parts.bubble < times[timed.busiest].parts.bubble) timed.busiest = i;
@@ -241,12 +269,29 @@ CompiledRanks::Timed CompiledRanks::simulate_all(const Cluster& cluster) const {
   return begun;
 }
 
+// Kernels that a calibrated cluster does not know: what they take is an estimate.
+std::set<std::string> CompiledRanks::unmeasured(const Cluster& cluster) const {
+  std::set<std::string> missing;
+  if (cluster.kernels.empty() && !cluster.is_cpu()) return missing;
+  for (const CompiledStep& step : steps_) {
+    for (const Executable* list : {&step.pass, &step.last_pass, &step.update}) {
+      for (const Command& command : list->commands) {
+        if (is_collective(command.op)) continue;
+        std::string signature = command_signature(command);
+        if (!cluster.kernels.contains(signature)) missing.insert(std::move(signature));
+      }
+    }
+  }
+  return missing;
+}
+
 TimePlan CompiledRanks::on(const Cluster& cluster) const {
   TimePlan plan;
   plan.cluster = cluster;
   plan.mesh = mesh_;
   if (plan.cluster.gpus == 0) plan.cluster.gpus = mesh_.world();
   plan.memory_bytes = memory_bytes_;
+  plan.host_bytes = host_bytes_;
   const Timed timed = simulate_all(plan.cluster);
   for (size_t stage = 0; stage < step_of_.size(); ++stage) {
     const CompiledStep& step = steps_[step_of_[stage]];
@@ -264,16 +309,30 @@ TimePlan CompiledRanks::on(const Cluster& cluster) const {
   plan.tokens_per_s = samples * per_sample / plan.step_s;
   plan.model_flops =
       static_cast<double>(first.model_flops) * static_cast<double>(passes_per_step(config_) * mesh_.data);
-  plan.mfu = plan.model_flops / plan.step_s / (plan.cluster.gpu.peak * plan.cluster.gpus);
+  const int units =
+      plan.cluster.is_cpu()
+          ? std::min(plan.cluster.cores, plan.cluster.gpus * threads_on(cluster, config_, plan.cluster.gpus))
+          : plan.cluster.gpus;
+  plan.mfu = plan.model_flops / plan.step_s / (plan.cluster.gpu.peak * units);
   plan.num_params = first.num_params;
   plan.recompute = first.recompute;
   plan.state_bytes = checkpoint_bytes(first);
-  judge(plan, config_);
+  judge(plan, config_, unmeasured(plan.cluster));
   return plan;
 }
 
-bool fits(const TimePlan& plan) {
-  return static_cast<double>(plan.memory_bytes) <= plan.cluster.gpu.memory_bytes;
+bool fits_host(const Cluster& cluster, int64_t host_bytes) {
+  return cluster.host_memory <= 0 || static_cast<double>(host_bytes) <= kHostShare * cluster.host_memory;
 }
+
+int64_t node_bytes(const TimePlan& plan) {
+  return plan.host_bytes + (plan.cluster.is_cpu() ? plan.memory_bytes * plan.mesh.world() : 0);
+}
+
+bool fits_device(const TimePlan& plan) {
+  return plan.cluster.is_cpu() || static_cast<double>(plan.memory_bytes) <= plan.cluster.gpu.memory_bytes;
+}
+
+bool fits(const TimePlan& plan) { return fits_device(plan) && fits_host(plan.cluster, node_bytes(plan)); }
 
 }  // namespace tandem::plan

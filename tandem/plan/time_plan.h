@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct TimePlan {
   size_t busiest = 0;                     // the rank that waits least: the step is as long as it takes
   KernelSums kernels;                     // of that rank
   int64_t memory_bytes = 0;               // of the largest rank, on its device
+  int64_t host_bytes = 0;                 // of a node: its ranks' together
   int64_t state_bytes = 0;                // of a checkpoint, over all ranks
   double error_band = 0;                  // as a fraction
   std::vector<std::string> extrapolated;  // why nothing like it was ever compared with a measured run
@@ -74,6 +76,7 @@ class CompiledRanks {
   TimePlan on(const Cluster& cluster) const;
 
   int64_t memory_bytes() const { return memory_bytes_; }  // of the largest rank, on its device
+  int64_t host_bytes() const { return host_bytes_; }      // of a node: its ranks' together
   int64_t passes_compiled() const { return passes_compiled_; }
 
  private:
@@ -86,6 +89,7 @@ class CompiledRanks {
   void compile(const Backend& backend, const Cluster& cluster);
   Timed simulate_passes(const Cluster& cluster, int64_t passes) const;
   Timed simulate_all(const Cluster& cluster) const;
+  std::set<std::string> unmeasured(const Cluster& cluster) const;
 
   Config config_;
   PlanOptions options_;
@@ -94,8 +98,14 @@ class CompiledRanks {
   std::vector<CompiledStep> steps_;  // of the stages that were compiled
   std::vector<size_t> step_of_;      // each stage's among them
   int64_t memory_bytes_ = 0;
+  int64_t host_bytes_ = 0;
 };
 
-bool fits(const TimePlan& plan);
+// Of a node's memory, what ranks may plan with: the system and the programs have the rest.
+inline constexpr double kHostShare = 0.94;
+bool fits_host(const Cluster& cluster, int64_t host_bytes);
+int64_t node_bytes(const TimePlan& plan);  // that its ranks take of the machine's own memory
+bool fits_device(const TimePlan& plan);
+bool fits(const TimePlan& plan);  // on the devices and beside them
 
 }  // namespace tandem::plan

@@ -9,7 +9,7 @@ import tandem_run
 from tandem_run import BAD_USAGE, DONE, FAILED, GPT2, LLAMA, MLP, RESNET, REPOSITORY, TandemTest, checkpoint, config
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize", "import",
-            "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "status", "pipeline", "sweep", "chaos", "submit", "logs", "cancel", "doctor")
+            "export", "info", "convert", "compare", "copy", "dash", "gc", "report", "status", "pipeline", "sweep", "chaos", "submit", "logs", "cancel", "doctor", "calibrate")
 PASSES = ("model", "precision", "differentiate", "recompute", "fuse", "schedule")
 CATEGORIES = {"weights", "master", "gradients", "optimizer", "activations", "cache", "communication", "workspace", "host"}
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "hub"))
 import tiny_models
 
 COMMANDS = ("train", "launch", "plan", "explain", "profile", "bench", "prepare", "evaluate", "sample", "inspect", "tokenize",
-            "import", "export", "info", "convert", "compare", "status", "copy", "dash", "gc", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel", "doctor")
+            "import", "export", "info", "convert", "compare", "status", "copy", "dash", "gc", "report", "pipeline", "sweep", "chaos", "submit", "logs", "cancel", "doctor", "calibrate")
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
 
 # Pattern of a command: why it is not run. Flags of all of them are checked by documentation.py.
