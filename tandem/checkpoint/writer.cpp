@@ -17,6 +17,7 @@
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/reader.h"
 #include "tandem/checkpoint/running_digest.h"
+#include "tandem/checkpoint/take_digests.h"
 
 namespace tandem {
 namespace {
@@ -28,38 +29,6 @@ constexpr int64_t kSpaceBeside = int64_t{1} << 20;  // the manifest and the file
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Where the file has the view, in the staging memory. A view that was put there by its owner stays as it is.
-std::span<std::byte> staged_at(const TensorView& view, const Shard& shard, std::span<std::byte> staging) {
-  if (staging.empty()) return {};
-  const auto dst = staging.subspan(static_cast<size_t>(shard.offset), static_cast<size_t>(shard.bytes));
-  return dst.data() == view.bytes.data() ? std::span<std::byte>{} : dst;
-}
-
-// Digests each view's live memory into its shard and, given staging, copies it to where the file has it.
-void take_digests(std::span<const TensorView> views, std::span<const ShardPlace> places,
-                  std::span<std::byte> staging, Part& part, ThreadPool* pool) {
-  std::vector<size_t> order(views.size());  // largest first, so that no thread starts a big one last
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return views[a].num_bytes() > views[b].num_bytes(); });
-  const auto take = [&](int64_t task, int /*worker*/) {
-    const size_t index = order[static_cast<size_t>(task)];
-    const TensorView& view = views[index];
-    TensorEntry& entry = part.tensors[places[index].tensor];
-    Shard& shard = entry.shards[places[index].shard];
-    const auto dst = staged_at(view, shard, staging);
-    shard.digests =
-        view.in_halves() ? digest_and_join(view.bytes, view.low, dst) : digest_and_copy(view.bytes, dst);
-    if (shard.box == whole_box(entry.shape)) entry.digest = combine_digests(shard.digests);
-  };
-  const auto num_tasks = static_cast<int64_t>(views.size());
-  if (pool != nullptr) {
-    pool->parallel_for(num_tasks, take);
-  } else {
-    for (int64_t task = 0; task < num_tasks; ++task) take(task, 0);
-  }
 }
 
 void write_data(ObjectWriter& file, std::span<const TensorView> memory) {

@@ -11,6 +11,8 @@
 #include "tandem/comm/roster.h"
 #include "tandem/comm/tcp/tcp_communicator.h"
 #include "tandem/comm/tcp/tcp_links.h"
+#include "tandem/comm/tls/connect_encrypted.h"
+#include "tandem/comm/tls/tls_channel.h"
 #include "tandem/comm/window_communicator.h"
 
 namespace tandem {
@@ -35,10 +37,12 @@ struct ServedMembership {
 
 class Connector {
  public:
-  Connector(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options)
+  Connector(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options,
+            bool encrypted)
       : world_(world),
         position_(position),
         options_(options),
+        is_encrypted_(encrypted),
         secret_(options.secret ? *options.secret : secret_of(world)),
         deadline_(std::chrono::steady_clock::now() + options.connect_timeout) {}
 
@@ -152,6 +156,8 @@ class Connector {
                     },
                 .late = [&](int peer,
                             const std::string& problem) { give_up_on(name_of(peer), problem, membership); }});
+    std::map<LinkName, std::unique_ptr<TlsChannel>> channels;
+    if (is_encrypted_) channels = encrypt(sockets, membership);
     for (Axis axis : axes) {
       std::vector<TcpCommunicator::Links> own;
       for (int peer : position_.group(axis)) {
@@ -160,11 +166,36 @@ class Connector {
         TcpCommunicator::Links& pair = own.emplace_back();
         if (peer == world_.rank) continue;
         pair.collectives = std::move(sockets.at(name));
-        pair.messages = std::move(sockets.at({name.server, name.client, axis, LinkUse::Messages}));
+        const LinkName messages{name.server, name.client, axis, LinkUse::Messages};
+        pair.messages = std::move(sockets.at(messages));
+        pair.collectives_tls = std::move(channels[name]);
+        pair.messages_tls = std::move(channels[messages]);
       }
       result.axes[static_cast<size_t>(axis)] = std::make_unique<TcpCommunicator>(
           group_of(axis), result.membership, std::move(own), spin_time_us(num_here()));
     }
+  }
+
+  // One after the other in the order of their names, which is the same for all: the first of those that are
+  // left has both its ranks, so nobody waits for ever.
+  std::map<LinkName, std::unique_ptr<TlsChannel>> encrypt(const std::map<LinkName, Socket>& sockets,
+                                                          Membership& membership) const {
+    const TlsContext context(tls_files_from_environment());
+    std::map<LinkName, std::unique_ptr<TlsChannel>> channels;
+    for (const auto& [name, socket] : sockets) {
+      const bool serves = name.server == world_.rank;
+      const std::string peer = roster_[static_cast<size_t>(serves ? name.client : name.server)].name();
+      const std::string purpose = fmt::format("link {} {} {} {} of {}", axis_name(name.axis),
+                                              static_cast<int>(name.use), name.client, name.server, prefix_);
+      try {
+        channels[name] = std::make_unique<TlsChannel>(context, socket, serves ? Side::Server : Side::Client,
+                                                      secret_, purpose, deadline_);
+      } catch (const CommError& error) {
+        if (membership.ended()) throw CommError("connecting: {}", membership.reason());
+        throw CommError("connecting: {}", membership.end(fmt::format("{}: {}", peer, error.what())));
+      }
+    }
+    return channels;
   }
 
   std::unique_ptr<Communicator> share_memory(Axis axis, const std::shared_ptr<Membership>& membership) {
@@ -192,6 +223,7 @@ class Connector {
   const WorldInfo& world_;
   const MeshPosition& position_;
   const ConnectOptions& options_;
+  const bool is_encrypted_;
   const Secret secret_;
   const Deadline deadline_;
   TcpKeyStore* store_ = nullptr;
@@ -199,9 +231,8 @@ class Connector {
   std::vector<Member> roster_;
 };
 
-}  // namespace
-
-Communicators connect(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options) {
+Communicators connect_ranks(const WorldInfo& world, const MeshPosition& position,
+                            const ConnectOptions& options, bool encrypted) {
   if (position.shape.world() != world.world_size) {
     throw ConfigError("mesh data {} x tensor {} x pipeline {}: needs {} ranks, but there are {} (WORLD_SIZE)",
                       position.shape.data, position.shape.tensor, position.shape.pipeline,
@@ -209,7 +240,18 @@ Communicators connect(const WorldInfo& world, const MeshPosition& position, cons
   }
   TANDEM_CHECK(position.rank() == world.rank);
   if (world.world_size == 1) return {};
-  return Connector(world, position, from_environment(options)).connect();
+  return Connector(world, position, from_environment(options), encrypted).connect();
+}
+
+}  // namespace
+
+Communicators connect(const WorldInfo& world, const MeshPosition& position, const ConnectOptions& options) {
+  return connect_ranks(world, position, options, false);
+}
+
+Communicators connect_encrypted(const WorldInfo& world, const MeshPosition& position,
+                                const ConnectOptions& options) {
+  return connect_ranks(world, position, options, true);
 }
 
 std::vector<Communicators> connect_threads(const MeshShape& shape, const ConnectOptions& options) {

@@ -322,7 +322,8 @@ std::vector<Key> make_parallel_and_memory_keys() {
           "data: when ranks go or come, the data axis shrinks or grows and the run goes on"),
       KEY(parallel.reproducible, any(),
           "what a run's bits depend on: the mesh, or layout: the same bits on any number of data ranks"),
-      KEY(parallel.tls, any(), "traffic between nodes over TCP is encrypted (not yet)"),
+      KEY(parallel.tls, any(),
+          "what ranks on several hosts send each other over TCP is encrypted; not with NCCL, which cannot"),
       KEY(parallel.timeout, seconds(), "seconds a rank waits for another before it gives up"),
 
       KEY(precision, any(), "of matrix products and stored activations"),
@@ -357,7 +358,8 @@ std::vector<Key> make_checkpoint_and_log_keys() {
       KEY(checkpoint.keep, at_least(0), "newest checkpoints kept; 0 = all"),
       KEY(checkpoint.async, any(), "training goes on while a checkpoint is written"),
       KEY(checkpoint.memory, at_least(0),
-          "steps between copies of a rank's part in another rank's memory; 0 = none (not yet)"),
+          "steps between copies of each rank's part in its launcher's memory, and in that of another node; 0 "
+          "= none"),
       KEY(checkpoint.replay, at_least(0),
           "steps between those that are computed twice and compared, to find broken hardware; 0 = none"),
       KEY(checkpoint.best, any(),

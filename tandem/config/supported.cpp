@@ -20,10 +20,12 @@ constexpr Refusal kRefusals[] = {
      "fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU"},
     {"data.mixup", [](const Config& c) { return c.data.mixup != 0; },
      "this version's loss takes one label a sample; use 0, and train.label_smoothing"},
-    {"parallel.tls", [](const Config& c) { return c.parallel.tls; },
-     "this version does not encrypt traffic between ranks; use false"},
-    {"checkpoint.memory", [](const Config& c) { return c.checkpoint.memory != 0; },
-     "this version keeps no copies in other ranks' memory; use 0"},
+    {"parallel.tls", [](const Config& c) { return c.parallel.tls && c.device == DeviceKind::Cuda; },
+     "NCCL, which GPUs talk through, does not encrypt; use false, and a private network"},
+    {"checkpoint.memory",
+     [](const Config& c) { return c.checkpoint.memory != 0 && c.checkpoint.replay != 0; },
+     "copies in memory are not proven by checkpoint.replay, which goes back to what is; set one of them to "
+     "0"},
     {"checkpoint.replay",
      [](const Config& c) {
        return c.checkpoint.replay != 0 &&

@@ -13,6 +13,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/quantity.h"
 #include "tandem/base/system.h"
+#include "tandem/comm/kept_memory.h"
 #include "tandem/comm/places/place_page.h"
 #include "tandem/comm/tcp/free_port.h"
 #include "tandem/launch/elastic.h"
@@ -32,7 +33,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSilence{10000};
-constexpr milliseconds kFarewell{5000};  // for the other nodes to read how the launch ended
+constexpr milliseconds kElasticSilence{3000};  // where others go on without a node, they need not wait long
+constexpr milliseconds kFarewell{5000};        // for the other nodes to read how the launch ended
 
 std::string make_run_id(const LaunchOptions& options) {
   if (!options.run_id.empty()) return options.run_id;
@@ -58,9 +60,14 @@ class Agent {
   Show show(int rank, int local_rank, int stream) const;
   AttemptSetup describe(const Round& round);
   Round own_round(int attempt, int num_ranks) const;
+  bool is_elastic() const { return options_.rank_unit > 0; }
+  milliseconds silence() const { return is_elastic() ? kElasticSilence : kSilence; }
   int ranks_after(const AttemptResult& result);
+  int ranks_here_after(const RoundEnd& end, const AttemptResult& result) const;
+  RendezvousOptions meeting_at(const NodeKeyStores& stores);
   int run_alone();
   int run_with_others();
+  int take_part(NodeKeyStores& stores);
   RoundEnd run_round(Rendezvous& rendezvous, KeyStore& watch_store, const Round& round);
   int tell_end_without_us(const RoundEnd& end);
   void tell_place(const Round& round);
@@ -70,11 +77,13 @@ class Agent {
   const LaunchOptions& options_;
   Terminal& terminal_;
   const std::string run_id_;
-  Secret secret_;  // of the ranks
+  Secret secret_;                                   // of the ranks
+  const KeptMemory kept_{options_.ranks_per_node};  // of the ranks, over all attempts
   LogDirectory logs_;
   LineFilter filter_;
   SignalReader signals_;  // before any thread
   int interrupted_by_ = 0;
+  int offered_ranks_ = options_.ranks_per_node;  // of this node, for the next attempt
 };
 
 // Between attempts nobody supervises: signals are asked for.
@@ -118,6 +127,7 @@ AttemptSetup Agent::describe(const Round& round) {
   place.max_restarts = options_.max_restarts;
   place.run_id = run_id_;
   place.secret = secret_;
+  place.kept = kept_.ticket();
   place.role = options_.role;
   place.virtual_local_rank = options_.virtual_local_rank;
   for (int local = 0; local < round.own().num_ranks; ++local) {
@@ -184,8 +194,22 @@ int Agent::tell_end_without_us(const RoundEnd& end) {
   return end.code;
 }
 
+// Of elastic ranks on several nodes: those that failed by themselves stay away for a while.
+int Agent::ranks_here_after(const RoundEnd& end, const AttemptResult& result) const {
+  const int all = options_.ranks_per_node;
+  if (!is_elastic() || end.reason.empty() || result.ends.empty()) return all;
+  // The other axes may span nodes: then the ranks of all of them make up multiples (share_out).
+  return ranks_left(result.ends, all % options_.rank_unit == 0 ? options_.rank_unit : 1);
+}
+
 // Rank 0 speaks for its node; the others' launchers would say nothing all the time.
 void Agent::tell_place(const Round& round) {
+  if (is_elastic() && round.restarts > 0 && round.node_rank == 0)
+    terminal_.message(fmt::format("going on with {} on {}", count_of(round.world_size(), "rank"),
+                                  count_of(static_cast<int64_t>(round.nodes.size()), "node")));
+  if (round.own().num_ranks == 0)
+    return terminal_.message(
+        fmt::format("node {} of {}: no rank is needed here for now", round.node_rank, round.nodes.size()));
   if (round.first_rank() == 0) return;
   std::vector<int> here(static_cast<size_t>(round.own().num_ranks));
   std::iota(here.begin(), here.end(), round.first_rank());
@@ -221,64 +245,101 @@ RoundEnd Agent::wait_for_others(Rendezvous& rendezvous, RoundWatch& watch, const
 RoundEnd Agent::run_round(Rendezvous& rendezvous, KeyStore& watch_store, const Round& round) {
   RoundWatch::Options watching;
   watching.id = run_id_;
-  watching.interval = std::min(wait_of(options_.monitor_interval_s), kSilence / 5);
-  watching.silence = kSilence;
+  watching.interval = std::min(wait_of(options_.monitor_interval_s), silence() / 5);
+  watching.silence = silence();
+  watching.takes_newcomers = is_elastic();
+  const auto counted = [&](RoundEnd end) {
+    if (end.kind != EndKind::Restart) return end;
+    end.restarts = round.restarts + 1;
+    end.returns = round.returns;
+    return end;
+  };
   watching.end_for = [&](const std::string& reason, int exit_code) {
-    return end_for_failure(reason, exit_code, round.restarts, options_.max_restarts);
+    return counted(end_for_failure(reason, exit_code, round.failures(), options_.max_restarts));
   };
   RoundWatch watch(rendezvous, watch_store, round, watching);
-  const AttemptResult result = supervise(describe(round), signals_, terminal_, &watch);
-  const RoundEnd own = judge(result, round.restarts, options_.max_restarts);
+  AttemptSetup setup = describe(round);
+  if (offered_ranks_ < options_.ranks_per_node) setup.regroup_after = wait_of(options_.return_after_s);
+  const AttemptResult result =
+      setup.ranks.empty() ? AttemptResult{} : supervise(setup, signals_, terminal_, &watch);
+  const RoundEnd own = counted(judge(result, round.failures(), options_.max_restarts));
   RoundEnd end;
   if (result.stopped_from_outside && !watch.end()) {
-    end = {EndKind::Stop, static_cast<int>(ExitCode::Failed),
-           fmt::format("rendezvous '{}': the store is lost: {}", run_id_, watch.store_error()), 0};
+    const std::string lost =
+        fmt::format("rendezvous '{}': the store is lost: {}", run_id_, watch.store_error());
+    if (is_elastic() && (result.interrupted == 0 || result.regrouped)) throw CommError("{}", lost);
+    end = {EndKind::Stop, static_cast<int>(ExitCode::Failed), lost, 0};
   } else if (watch.end()) {
     end = *watch.end();
+  } else if (result.regrouped && !all_done(result.ends)) {
+    end = wait_for_others(rendezvous, watch, round, static_cast<int>(ExitCode::Interrupted));
   } else if (own.reason.empty()) {
     end = wait_for_others(rendezvous, watch, round, own.code);
   } else {
     end = rendezvous.end(round, own);
   }
   report(end, result, options_.max_restarts, logs_, terminal_);
+  offered_ranks_ = ranks_here_after(end, result);
+  rendezvous.offer(offered_ranks_);
   return end;
 }
 
-int Agent::run_with_others() {
-  std::optional<NodeKeyStores> stores =
-      open_node_key_stores(options_, run_id_, [this] { return is_interrupted(); });
-  if (!stores) return 128 + interrupted_by_;
-  secret_ = stores->secret;
+RendezvousOptions Agent::meeting_at(const NodeKeyStores& stores) {
   RendezvousOptions meeting;
   meeting.id = run_id_;
   meeting.self = {.host = hostname(),
-                  .address = options_.local_addr.empty() ? stores->own_address : options_.local_addr,
+                  .address = options_.local_addr.empty() ? stores.own_address : options_.local_addr,
                   .num_ranks = options_.ranks_per_node,
+                  .most_ranks = options_.ranks_per_node,
                   .given_rank = options_.node_rank,
                   .least_nodes = options_.nodes.least,
                   .most_nodes = options_.nodes.most};
-  meeting.master_addr = stores->master_addr;
-  meeting.master_port = stores->master_port;
+  meeting.master_addr = stores.master_addr;
+  meeting.master_port = stores.master_port;
   meeting.timeout = wait_of(options_.rendezvous_timeout_s);
   meeting.last_call = wait_of(options_.last_call_s);
-  meeting.silence = kSilence;
+  meeting.silence = silence();
+  meeting.rank_unit = options_.rank_unit;
   meeting.interrupted = [this] { return is_interrupted(); };
   meeting.notice = [this](const std::string& text) { terminal_.message(text); };
-  Rendezvous rendezvous(*stores->main, meeting);
+  return meeting;
+}
+
+int Agent::take_part(NodeKeyStores& stores) {
+  secret_ = stores.secret;
+  offered_ranks_ = options_.ranks_per_node;
+  Rendezvous rendezvous(*stores.main, meeting_at(stores));
   for (;;) {
     const std::optional<Round> round = rendezvous.join();
     if (!round && rendezvous.ended_without_us()) return tell_end_without_us(*rendezvous.ended_without_us());
     if (!round) return 128 + interrupted_by_;
     tell_place(*round);
-    const RoundEnd end = run_round(rendezvous, *stores->watch, *round);
+    const RoundEnd end = run_round(rendezvous, *stores.watch, *round);
     if (end.kind == EndKind::Restart) continue;
     tell_end(*round, end);
     try {
       rendezvous.leave(*round);
-      if (stores->serves) rendezvous.wait_until_left(*round, kFarewell);
+      if (stores.serves) rendezvous.wait_until_left(*round, kFarewell);
     } catch (const CommError&) {  // the ranks are done and the code is known: nothing depends on it
     }
     return end.code;
+  }
+}
+
+// Where ranks may come and go, a node that has lost the store is one that comes back.
+int Agent::run_with_others() {
+  for (;;) {
+    std::optional<NodeKeyStores> stores =
+        open_node_key_stores(options_, run_id_, [this] { return is_interrupted(); });
+    if (!stores) return 128 + interrupted_by_;
+    try {
+      return take_part(*stores);
+    } catch (const NotMet&) {
+      throw;
+    } catch (const CommError& error) {
+      if (!is_elastic() || stores->serves) throw;
+      terminal_.message(fmt::format("{}; this node joins again when it can", error.what()));
+    }
   }
 }
 

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <utility>
 #include <vector>
+
+#include "tandem/launch/round.h"
 
 namespace tandem {
 namespace {
@@ -60,6 +63,27 @@ TEST(Elastic, KeepsTheOtherAxesWhole) {
 
 TEST(Elastic, TriesAllAgainWhereAllHaveFailed) {
   EXPECT_EQ(ranks_left(std::vector{killed(0), killed(1)}, 1), 2);
+}
+
+std::vector<int> shared(std::vector<std::pair<int, int>> left_and_most, int unit) {
+  std::vector<NodeInfo> nodes;
+  for (const auto& [left, most] : left_and_most) {
+    nodes.emplace_back();
+    nodes.back().num_ranks = left;
+    nodes.back().most_ranks = most;
+  }
+  share_out(nodes, unit);
+  std::vector<int> ranks;
+  for (const NodeInfo& node : nodes) ranks.push_back(node.num_ranks);
+  return ranks;
+}
+
+TEST(Elastic, TakesMultiplesFromSeveralNodes) {
+  EXPECT_EQ(shared({{4, 4}, {3, 4}}, 1), (std::vector{4, 3}));
+  EXPECT_EQ(shared({{4, 4}, {3, 4}}, 2), (std::vector{4, 2}));
+  EXPECT_EQ(shared({{2, 2}, {2, 2}, {1, 2}}, 4), (std::vector{2, 2, 0}));
+  EXPECT_EQ(shared({{1, 2}, {2, 2}}, 4), (std::vector{2, 2}));  // fewer would not do: all again
+  EXPECT_EQ(shared({{1, 1}, {1, 1}}, 4), (std::vector{1, 1}));  // they say what they lack
 }
 
 TEST(Elastic, IsDoneWhenAllAre) {

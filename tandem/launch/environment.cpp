@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tandem/base/error.h"
+#include "tandem/comm/kept_memory.h"
 #include "tandem/comm/launch_notes.h"
 #include "tandem/comm/places/place_page.h"
 
@@ -54,6 +55,7 @@ std::vector<std::string> rank_environment(const RankPlace& place, const std::vec
       {kLostPeerVariable, place.notes.lost_peer.string()},
       {kFinalVariable, place.notes.final_code.string()},
       {kInterruptedVariable, place.notes.interrupted.string()},
+      {kKeptVariable, place.kept},
       {kPlaceVariable, place.page}};
   variables.emplace_back(kSecretVariable, place.secret.to_hex());
   if (place.secret.is_none()) variables.emplace_back(kInsecureVariable, "1");

@@ -25,6 +25,7 @@ struct RankPlace {
   std::string role = "default";
   bool virtual_local_rank = false;  // LOCAL_RANK is 0, and the rank's GPU the only one it can see
   RankNotes notes = {};
+  std::string kept = {};  // the ticket of the memory that the launcher keeps for ranks
   std::string page = {};  // the ticket of the memory in which it says what it does; empty: nobody looks
 };
 

@@ -88,6 +88,10 @@ bool is_final_code(int exit_code) {
          exit_code == static_cast<int>(ExitCode::BadData);
 }
 
+bool was_interrupted(const RankEnd& end) {
+  return end.signal == 0 && end.exit_code == static_cast<int>(ExitCode::Interrupted);
+}
+
 // A program that is surprised by a lost peer may well abort or write into a closed pipe.
 bool is_own_fault(const RankEnd& end) {
   if (!end.hinders.empty() || !end.waits.empty()) return true;

@@ -47,6 +47,9 @@ inline constexpr int kBudgetReached = 76;
 // Those of other programs mean what they like.
 bool is_final_code(int exit_code);
 
+// It was asked to stop, and has saved its work.
+bool was_interrupted(const RankEnd& end);
+
 // Whether this end cannot be the consequence of a lost peer.
 bool is_own_fault(const RankEnd& end);
 

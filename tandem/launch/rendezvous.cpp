@@ -1,6 +1,7 @@
 #include "tandem/launch/rendezvous.h"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "tandem/base/error.h"
@@ -13,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBeatEvery{1000};
+constexpr milliseconds kBeatEvery{500};
 constexpr milliseconds kNewcomers{3000};  // for those who have waited: they look several times a second
 constexpr milliseconds kShortestPause{5}, kLongestPause{200};
 
@@ -28,8 +29,11 @@ bool BeatWatch::is_silent(KeyStore& store, int slot) {
   const std::string beat = store.try_get(fmt::format("{}beat/{}", prefix_, slot)).value_or("");
   const auto now = Clock::now();
   const auto [known, is_new] = seen_.try_emplace(slot, Seen{beat, now});
-  if (!is_new && known->second.beat != beat) known->second = {beat, now};
-  return now - known->second.changed > silence_;
+  Seen& seen = known->second;
+  if (!is_new && seen.beat != beat) seen = {beat, now};
+  seen.silent_for += std::min<Clock::duration>(now - seen.looked, silence_ / 3);
+  seen.looked = now;
+  return seen.silent_for > silence_;
 }
 
 // Waits are many short questions: some stores cannot wait for two things, and joining has to see an end, a
@@ -63,7 +67,9 @@ int Rendezvous::newest_round() {
   int number = std::max(next_round_, std::atoi(stored.c_str()));
   for (std::optional<RoundEnd> end = ended(number); end; end = ended(++number)) {
     restarts_ = end->restarts;
+    returns_ = end->returns;
     lost_ = end->lost;
+    lost_slot_ = end->lost_slot;
   }
   next_round_ = number;
   return number;
@@ -95,13 +101,14 @@ bool Rendezvous::tick(Waiting& waiting, int num_slots) {
 // A launch that is under way goes on counting its restarts; one that was left behind by a crash does not.
 void Rendezvous::declare_stale(const Waiting& waiting, const std::string& why) {
   const bool left_behind = waiting.count > 0 && waiting.slot >= waiting.count;
-  store_.set_if_missing(waiting.prefix + "end",
-                        RoundEnd{EndKind::Stale, 1, why, left_behind ? 0 : restarts_}.to_text());
+  store_.set_if_missing(waiting.prefix + "end", RoundEnd{EndKind::Stale, 1, why, left_behind ? 0 : restarts_,
+                                                         0, -1, left_behind ? 0 : returns_}
+                                                    .to_text());
 }
 
 void Rendezvous::give_up(const Waiting& waiting, const std::string& why) {
   declare_stale(waiting, why);
-  throw CommError("rendezvous '{}' at {}: {}", options_.id, store_.description(), why);
+  throw NotMet("rendezvous '{}' at {}: {}", options_.id, store_.description(), why);
 }
 
 // Of the nodes that have joined, those that took part in the attempt before.
@@ -114,18 +121,53 @@ int Rendezvous::count_returned(const std::string& keys, int joined) {
   return returned;
 }
 
+// Elastic ranks wait for nobody who may come later: whoever took part before is here, or gone, and so is
+// whoever waited for a place.
+bool Rendezvous::has_all_who_live(const Waiting& waiting, int joined) {
+  std::set<int> missing;
+  for (int slot = 0; slot < previous_count_; ++slot) missing.insert(slot);
+  for (int slot = 0; slot < joined; ++slot) {
+    const std::optional<std::string> text = store_.try_get(fmt::format("{}node/{}", waiting.prefix, slot));
+    if (!text) return false;  // it is about to say
+    const NodeInfo node = NodeInfo::from_text(*text);
+    if (node.previous_round == previous_round_) missing.erase(node.previous_slot);
+  }
+  if (!previous_beats_) previous_beats_.emplace(prefix(previous_round_), options_.silence);
+  int num_gone = 0;
+  for (const int slot : missing) {
+    if (slot != lost_slot_ && !previous_beats_->is_silent(store_, slot)) return false;
+    ++num_gone;
+  }
+  return joined >= previous_count_ - num_gone + newcomers_;
+}
+
+bool Rendezvous::has_enough_ranks(const Waiting& waiting, int joined) {
+  int num_ranks = 0;
+  for (int slot = 0; slot < joined; ++slot) {
+    const std::optional<std::string> text = store_.try_get(fmt::format("{}node/{}", waiting.prefix, slot));
+    if (text) num_ranks += NodeInfo::from_text(*text).most_ranks;
+  }
+  return num_ranks >= options_.rank_unit;
+}
+
+// How long to wait for more nodes once there are enough.
+milliseconds Rendezvous::patience(const Waiting& waiting, int joined) {
+  if (options_.rank_unit > 0 && previous_count_ > 0 && has_all_who_live(waiting, joined))
+    return milliseconds(0);
+  const bool all_are_back = previous_count_ > 0 && joined >= previous_count_ + newcomers_ && lost_ == 0;
+  if (all_are_back) return milliseconds(0);
+  if (count_returned(waiting.prefix, joined) < previous_count_ - lost_) return options_.reunion;
+  if (joined < previous_count_ - lost_ + newcomers_) return std::max(options_.last_call, kNewcomers);
+  return options_.last_call;
+}
+
 void Rendezvous::close_if_enough(Waiting& waiting) {
   const NodeInfo& self = options_.self;
   const int joined = static_cast<int>(store_.add(waiting.prefix + "joined", 0));
   if (joined < self.least_nodes) return;
+  if (options_.rank_unit > 0 && !has_enough_ranks(waiting, joined)) return;
   if (!waiting.enough_since) waiting.enough_since = Clock::now();
-  const bool all_are_back = previous_count_ > 0 && joined >= previous_count_ + newcomers_ && lost_ == 0;
-  const milliseconds patience =
-      all_are_back                                                       ? milliseconds(0)
-      : count_returned(waiting.prefix, joined) < previous_count_ - lost_ ? options_.reunion
-      : joined < previous_count_ - lost_ + newcomers_ ? std::max(options_.last_call, kNewcomers)
-                                                      : options_.last_call;
-  if (joined < self.most_nodes && Clock::now() - *waiting.enough_since < patience) return;
+  if (joined < self.most_nodes && Clock::now() - *waiting.enough_since < patience(waiting, joined)) return;
   const int count = std::min(joined, self.most_nodes);
   for (int slot = 0; slot < count; ++slot) {
     if (!store_.try_get(fmt::format("{}node/{}", waiting.prefix, slot))) return;  // it is about to say
@@ -164,8 +206,8 @@ bool Rendezvous::wait_for_place(Waiting& waiting) {
       if (closed) store_.add(waiting.prefix + "left", 1);
       const double seconds = std::chrono::duration<double>(options_.timeout).count();
       if (closed)
-        throw CommError("rendezvous '{}' at {}: in use by a launch of {} nodes; choose another --rdzv-id",
-                        options_.id, store_.description(), waiting.count);
+        throw NotMet("rendezvous '{}' at {}: in use by a launch of {} nodes; choose another --rdzv-id",
+                     options_.id, store_.description(), waiting.count);
       give_up(waiting,
               fmt::format("only {} of {} nodes joined within {:g} s; start tandem launch on the missing ones "
                           "with the same --rdzv-endpoint and --rdzv-id, or wait longer with --rdzv-timeout",
@@ -179,11 +221,13 @@ Round Rendezvous::describe(const Waiting& waiting, int count) {
   Round round;
   round.number = waiting.number;
   round.restarts = restarts_;
+  round.returns = returns_;
   for (int slot = 0; slot < count; ++slot) {
     const std::string key = fmt::format("{}node/{}", waiting.prefix, slot);
     round.nodes.push_back(NodeInfo::from_text(store_.get(key, options_.silence)));
   }
   round.nodes = order_nodes(std::move(round.nodes));
+  if (options_.rank_unit > 0) share_out(round.nodes, options_.rank_unit);
   const auto own = std::find_if(round.nodes.begin(), round.nodes.end(),
                                 [&](const NodeInfo& node) { return node.slot == waiting.slot; });
   round.node_rank = static_cast<int>(own - round.nodes.begin());
@@ -218,16 +262,31 @@ int Rendezvous::count_newcomers() {
   return std::clamp(waiting, 0, options_.self.most_nodes - previous_count_);
 }
 
+// Who comes when an attempt has ended for another to begin waits for those who took part.
+void Rendezvous::find_attempt_before(int number) {
+  previous_beats_.reset();
+  if (number == 0 || previous_round_ == number - 1) return;
+  const std::optional<RoundEnd> end = ended(number - 1);
+  const std::optional<std::string> closed = store_.try_get(prefix(number - 1) + "closed");
+  if (!end || end->kind != EndKind::Restart || !closed) return;
+  previous_count_ = std::atoi(closed->c_str());
+  previous_round_ = number - 1;
+  newcomers_ = 0;
+}
+
 std::optional<Round> Rendezvous::join() {
   auto deadline = Clock::now() + options_.timeout;
   newcomers_ = count_newcomers();
   for (;;) {
     const int number = newest_round();
+    if (options_.rank_unit > 0) find_attempt_before(number);
     Waiting waiting(number, prefix(number), options_.silence, deadline);
     if (wait_for_place(waiting)) {
       Round round = describe(waiting, waiting.count);
       if (start_together(waiting, round)) {
         options_.self.previous_rank = round.node_rank;
+        options_.self.previous_round = waiting.number;
+        options_.self.previous_slot = waiting.slot;
         previous_count_ = waiting.count;
         previous_round_ = waiting.number;
         return round;
@@ -274,8 +333,17 @@ void Rendezvous::finish(const Round& round, int code) {
   RoundEnd all{worst == 0 ? EndKind::Done : EndKind::Stop, worst, "", 0};
   if (const auto given = store_.try_get(keys + "interrupt")) all.rank = parse_signal_and_rank(*given).second;
   if (const auto noted = store_.try_get(keys + "interrupted")) all.rank = std::atoi(noted->c_str());
+  if (worst == static_cast<int>(ExitCode::Interrupted) && is_regrouping(round) &&
+      !store_.try_get(keys + "interrupt"))
+    all = {EndKind::Restart, 0, "", round.restarts + 1, 0, -1, round.returns + 1};
   end(round, all);
 }
+
+bool Rendezvous::is_regrouping(const Round& round) {
+  return store_.try_get(prefix(round.number) + "regroup").has_value();
+}
+
+void Rendezvous::regroup(const Round& round) { store_.set(prefix(round.number) + "regroup", "1"); }
 
 void Rendezvous::interrupt(const Round& round, int signal, int rank) {
   store_.set_if_missing(prefix(round.number) + "interrupt", fmt::format("{} {}", signal, rank));

@@ -33,8 +33,11 @@ std::string NodeInfo::to_text() const {
   return nlohmann::json{{"host", host},
                         {"address", address},
                         {"ranks", num_ranks},
+                        {"most_ranks", most_ranks},
                         {"given", given_rank},
                         {"previous", previous_rank},
+                        {"previous_round", previous_round},
+                        {"previous_slot", previous_slot},
                         {"least", least_nodes},
                         {"most", most_nodes},
                         {"slot", slot}}
@@ -47,8 +50,11 @@ NodeInfo NodeInfo::from_text(const std::string& text) {
   node.host = record.value("host", "");
   node.address = record.value("address", "");
   node.num_ranks = record.value("ranks", 1);
+  node.most_ranks = record.value("most_ranks", node.num_ranks);
   node.given_rank = record.value("given", -1);
   node.previous_rank = record.value("previous", -1);
+  node.previous_round = record.value("previous_round", -1);
+  node.previous_slot = record.value("previous_slot", -1);
   node.least_nodes = record.value("least", 1);
   node.most_nodes = record.value("most", 1);
   node.slot = record.value("slot", 0);
@@ -56,8 +62,14 @@ NodeInfo NodeInfo::from_text(const std::string& text) {
 }
 
 std::string RoundEnd::to_text() const {
-  return nlohmann::json{{"kind", static_cast<int>(kind)}, {"code", code}, {"reason", reason},
-                        {"restarts", restarts},           {"lost", lost}, {"rank", rank}}
+  return nlohmann::json{{"kind", static_cast<int>(kind)},
+                        {"code", code},
+                        {"reason", reason},
+                        {"restarts", restarts},
+                        {"lost", lost},
+                        {"lost_slot", lost_slot},
+                        {"rank", rank},
+                        {"returns", returns}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -68,7 +80,9 @@ RoundEnd RoundEnd::from_text(const std::string& text) {
           record.value("reason", ""),
           record.value("restarts", 0),
           record.value("lost", 0),
-          record.value("rank", -1)};
+          record.value("rank", -1),
+          record.value("returns", 0),
+          record.value("lost_slot", -1)};
 }
 
 int Round::first_rank() const {
@@ -95,6 +109,23 @@ std::vector<NodeInfo> order_nodes(std::vector<NodeInfo> nodes) {
                         a.host, range_text(b), b.host);
   }
   return nodes;
+}
+
+void share_out(std::vector<NodeInfo>& nodes, int unit) {
+  const auto total = [&] {
+    return std::accumulate(nodes.begin(), nodes.end(), 0,
+                           [](int sum, const NodeInfo& node) { return sum + node.num_ranks; });
+  };
+  if (total() < unit) {
+    for (NodeInfo& node : nodes) node.num_ranks = node.most_ranks;
+  }
+  int too_many = total() % unit;
+  if (too_many == total()) return;  // they say themselves what they lack
+  for (auto node = nodes.rbegin(); node != nodes.rend() && too_many > 0; ++node) {
+    const int fewer = std::min(too_many, node->num_ranks);
+    node->num_ranks -= fewer;
+    too_many -= fewer;
+  }
 }
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "tandem/base/error.h"
 
@@ -51,10 +52,8 @@ void RoundWatch::watch(const std::stop_token& stop) {
       }
     }
     std::unique_lock lock(mutex_);
-    if (end_ || !store_error_.empty()) {
-      wake();
-      return;
-    }
+    if (!store_error_.empty() || (end_ && end_->kind != EndKind::Restart)) return wake();
+    if (end_ && !std::exchange(end_told_, true)) wake();
     changed_.wait_for(lock, stop, options_.interval, [] { return false; });
   }
 }
@@ -63,6 +62,7 @@ void RoundWatch::look() {
   const std::string prefix = Rendezvous::prefix(options_.id, round_.number);
   const int own_slot = round_.own().slot;
   store_.set(fmt::format("{}beat/{}", prefix, own_slot), std::to_string(++beat_));
+  if (end()) return;
   std::optional<std::string> end = store_.try_get(prefix + "end");
   for (size_t node = 0; node < round_.nodes.size() && !end; ++node) {
     const NodeInfo& other = round_.nodes[node];
@@ -72,16 +72,32 @@ void RoundWatch::look() {
                     options_.silence.count() / 1000);
     RoundEnd wanted = options_.end_for(reason, static_cast<int>(ExitCode::Failed));
     wanted.lost = 1;
+    wanted.lost_slot = other.slot;
     end = store_.set_if_missing(prefix + "end", wanted.to_text());
   }
   exchange_places(prefix);
   const std::optional<std::string> interrupt = store_.try_get(prefix + "interrupt");
+  const bool regroup = options_.takes_newcomers && is_to_regroup(prefix);
   const std::scoped_lock lock(mutex_);
   if (end) end_ = RoundEnd::from_text(*end);
   if (interrupt && interrupt_ == 0) {
     std::tie(interrupt_, interrupted_rank_) = parse_signal_and_rank(*interrupt);
     wake();
   }
+  if (regroup && !std::exchange(regroup_, true)) wake();
+}
+
+// Another node says so, or somebody who lives waits for a place that there is.
+bool RoundWatch::is_to_regroup(const std::string& prefix) {
+  if (store_.try_get(prefix + "regroup")) return true;
+  const auto count = static_cast<int>(round_.nodes.size());
+  if (count >= round_.own().most_nodes) return false;
+  const auto joined = static_cast<int>(store_.add(prefix + "joined", 0));
+  if (joined - store_.add(prefix + "left", 0) <= count) return false;
+  for (int slot = count; slot < joined; ++slot) {
+    if (!beats_.is_silent(store_, slot)) return true;
+  }
+  return false;
 }
 
 // Where the ranks of each node are. Of many nodes a part is read in each look.
@@ -120,7 +136,7 @@ OtherNodes::News RoundWatch::take() {
   [[maybe_unused]] const ssize_t size = ::read(fd_, &count, sizeof(count));
   const std::scoped_lock lock(mutex_);
   const bool is_final = end_ && end_->kind == EndKind::Stop && is_final_code(end_->code);
-  return {end_.has_value() || !store_error_.empty(), is_final, interrupt_, interrupted_rank_};
+  return {end_.has_value() || !store_error_.empty(), is_final, interrupt_, interrupted_rank_, regroup_};
 }
 
 // Where the store cannot be told, the ranks here stop all the same, and the watching thread finds it lost.
@@ -144,6 +160,21 @@ void RoundWatch::tell_interrupt(int signal, int rank) {
   try {
     rendezvous_.interrupt(round_, signal, rank);
   } catch (const CommError&) {
+  }
+}
+
+void RoundWatch::tell_regroup() {
+  try {
+    rendezvous_.regroup(round_);
+  } catch (const CommError&) {
+  }
+}
+
+bool RoundWatch::is_regrouping() {
+  try {
+    return rendezvous_.is_regrouping(round_);
+  } catch (const CommError&) {
+    return false;
   }
 }
 

@@ -1,6 +1,7 @@
 // While the ranks of a round run, a thread with a store connection of its own: shows that this launcher
 // lives, and notices when the round has ended, a signal was given to another node, another launcher has gone
-// silent, or the store cannot be reached any more.
+// silent, more nodes wait for a place, or the store cannot be reached any more. It shows its life to the
+// last, when the round is over and the ranks here still end.
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,7 @@ class RoundWatch final : public OtherNodes {
     std::string id;
     std::chrono::milliseconds interval{1000};
     std::chrono::milliseconds silence{10000};  // of a launcher or of the store
+    bool takes_newcomers = false;              // who waits for a place is let in at the next step
     // How the round ends for a failure with this description and exit code.
     std::function<RoundEnd(const std::string& reason, int exit_code)> end_for;
   };
@@ -36,6 +38,8 @@ class RoundWatch final : public OtherNodes {
   void tell_interrupt(int signal, int rank) override;
   void tell_interrupted_rank(int rank) override;
   void tell_stopped(int rank, int signal) override;
+  void tell_regroup() override;
+  bool is_regrouping() override;
   void share_places(const std::string& text) override;
   std::vector<std::string> places() override;
 
@@ -47,6 +51,7 @@ class RoundWatch final : public OtherNodes {
  private:
   void watch(const std::stop_token& stop);
   void look();  // one look at the store
+  bool is_to_regroup(const std::string& prefix);
   void exchange_places(const std::string& prefix);
   void wake();
 
@@ -59,7 +64,9 @@ class RoundWatch final : public OtherNodes {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<RoundEnd> end_;
+  bool end_told_ = false;
   int interrupt_ = 0, interrupted_rank_ = -1;
+  bool regroup_ = false;
   std::string store_error_;
   std::string own_places_;
   std::vector<std::string> places_;  // by node

@@ -31,10 +31,6 @@ constexpr milliseconds kDrain{200};            // for output that somebody outsi
 constexpr int64_t kMostDrained = 1 << 20;      // a pipe holds no more
 constexpr milliseconds kAfterKill{30000};      // a process the kernel cannot kill, as on a dead disk
 
-bool is_interrupted(const RankEnd& end) {
-  return end.signal == 0 && end.exit_code == static_cast<int>(ExitCode::Interrupted);
-}
-
 class Supervisor {
  public:
   Supervisor(const AttemptSetup& setup, SignalReader& signals, Terminal& terminal, OtherNodes* others)
@@ -196,7 +192,9 @@ void Supervisor::wait_for_events() {
       interrupt(news.interrupt, -1,
                 fmt::format("{} was interrupted; {} passed on", who, describe_signal(news.interrupt)));
     }
+    if (news.interrupt != 0) regrouping_ = false;
     if (news.stop && !failing_) end_from_outside(news.is_final);
+    if (news.regroup && phase_ == Phase::Running && interrupted_ == 0) regroup();
   }
 }
 
@@ -326,7 +324,7 @@ void Supervisor::reap() {
     settle_again = true;
   }
   for (const Rank& rank : ranks_) {
-    if (rank.end && !rank.told && is_interrupted(*rank.end)) on_interrupted_rank(rank);
+    if (rank.end && !rank.told && was_interrupted(*rank.end)) on_interrupted_rank(rank);
   }
   if (settle_again && (phase_ == Phase::Running || phase_ == Phase::Settling)) settle();
 }
@@ -351,6 +349,7 @@ void Supervisor::on_interrupted_rank(const Rank& rank) {
     return !other.end || !other.end->failed() || other.end->lost_peer;
   });
   if (interrupted_ != 0 || !only_missed) return;
+  if (others_ != nullptr && others_->is_regrouping()) return regroup();
   int first = rank.number, signal = SIGTERM;
   std::optional<RankNotes::Interruption> earliest;
   for (const Rank& other : ranks_) {
@@ -408,7 +407,7 @@ void Supervisor::stop_others() {
 void Supervisor::interrupt(int signal, int rank, const std::string& why) {
   interrupted_ = signal;
   interrupted_rank_ = rank;
-  if (others_ != nullptr) others_->tell_interrupt(signal, rank);
+  if (others_ != nullptr && !regrouping_) others_->tell_interrupt(signal, rank);
   if (phase_ == Phase::Stopping || phase_ == Phase::Killing) return;  // they know
   const auto running =
       std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.end; });
@@ -422,7 +421,8 @@ void Supervisor::interrupt(int signal, int rank, const std::string& why) {
 
 void Supervisor::regroup() {
   regrouping_ = true;
-  interrupt(SIGTERM, -1, "ranks that were lost come back: SIGTERM passed on");
+  if (others_ != nullptr) others_->tell_regroup();
+  interrupt(SIGTERM, -1, "more ranks are coming: SIGTERM passed on");
 }
 
 void Supervisor::kill_all() {
@@ -443,7 +443,8 @@ void Supervisor::on_signal(int signal) {
   if (!signals_.asks_to_stop(signal)) return;
   // Programs know what SIGTERM means.
   const int passed_on = signal == SIGHUP || (setup_.is_tandem && signal != SIGINT) ? SIGTERM : signal;
-  if (std::exchange(regrouping_, false)) return;  // they know
+  if (std::exchange(regrouping_, false))  // the ranks know
+    return others_ != nullptr ? others_->tell_interrupt(passed_on, -1) : void();
   if (interrupted_ != 0 && setup_.is_scheduled && signal == SIGTERM) return;
   if (interrupted_ != 0) return kill_all();
   interrupt(passed_on, -1, fmt::format("{} passed on", describe_signal(passed_on)));

@@ -73,6 +73,7 @@ class OtherNodes {
     bool is_final = false;  // ... for a reason that the ranks here may be about to find themselves
     int interrupt = 0;      // a signal that another node was given
     int rank = -1;          // ... one of its ranks and not its launcher
+    bool regroup = false;   // ranks are to save and end: more are coming
   };
   virtual ~OtherNodes() = default;
   virtual int fd() const = 0;  // readable when there is news
@@ -80,6 +81,8 @@ class OtherNodes {
   virtual void tell_failure(const RankEnd& root, const std::vector<RankEnd>& ends) = 0;
   virtual void tell_interrupt(int signal, int rank) = 0;     // rank: as in AttemptResult
   virtual void tell_interrupted_rank(int rank) = 0;          // ... and says so itself
+  virtual void tell_regroup() {}                             // as in News
+  virtual bool is_regrouping() { return false; }             // one has told so: ranks may have ended for it
   virtual void tell_stopped(int rank, int signal) = 0;       // by SIGSTOP; 0: it goes on
   virtual void share_places(const std::string& /*text*/) {}  // of the ranks here, for the others
   virtual std::vector<std::string> places() { return {}; }   // of the others' ranks, as they shared them

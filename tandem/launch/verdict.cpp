@@ -23,12 +23,10 @@ RoundEnd end_for_rank(const RankEnd& root, std::span<const RankEnd> ends, int re
   return end;
 }
 
-bool has_saved(const RankEnd& end) { return end.signal == 0 && end.exit_code == kInterrupted; }
-
 // Ranks that are interrupted at different moments, or only one of them, may miss each other.
 bool only_missed_the_interrupted(const AttemptResult& result, const RankEnd& end) {
   return end.lost_peer && result.interrupted != 0 &&
-         std::any_of(result.ends.begin(), result.ends.end(), has_saved);
+         std::any_of(result.ends.begin(), result.ends.end(), was_interrupted);
 }
 
 RoundEnd judge_interrupted(const AttemptResult& result) {
@@ -40,7 +38,7 @@ RoundEnd judge_interrupted(const AttemptResult& result) {
       failures.back().told = false;
     }
     died |= end.signal != 0 || end.exit_code > 128;
-    saved |= has_saved(end);
+    saved |= was_interrupted(end);
   }
   if (const RankEnd* root = root_cause(failures)) return end_for_rank(*root, failures, 0, 0);
   const int code = died ? 128 + result.interrupted : saved ? kInterrupted : 0;
@@ -103,8 +101,8 @@ void report(const RoundEnd& end, const AttemptResult& result, int max_restarts, 
       std::find_if(ends.begin(), ends.end(), [&](const RankEnd& rank) { return rank.rank == end.rank; });
   const RankEnd* root = found != ends.end() ? &*found : nullptr;  // null: on another node
   if (end.kind == EndKind::Restart) {
-    terminal.message(
-        fmt::format("{}; restarting all ranks ({} of {})", end.reason, end.restarts, max_restarts));
+    terminal.message(fmt::format("{}; restarting all ranks ({} of {})", end.reason,
+                                 end.restarts - end.returns, max_restarts));
   } else {
     tell_stop(end, root, ends, terminal);
   }

@@ -14,6 +14,7 @@
 #include "tandem/train/fit.h"
 #include "tandem/train/model_state.h"
 #include "tandem/train/run_data.h"
+#include "tandem/train/saving/memory_copies.h"
 #include "tandem/train/saving/state_proof.h"
 
 namespace tandem {
@@ -156,16 +157,40 @@ Recompute resolve_auto(const Config& config, const CompileOptions& options, cons
   return smallest;
 }
 
-}  // namespace
-
-CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model) {
-  check_gradients(options);
-  check_fp8(options);
-  options.host_bytes = [&config](const CompiledStep& step) { return host_layout(config, step).total(); };
+Graph forward_of(const Config& config, const BuildModel& model) {
   Graph forward = model(config.model, config.train.micro_batch);
   add_loss_terms(config.train, forward);
   apply_groups(config.train.groups, forward);
   seed_dropout(config.train.seed, forward);
+  return forward;
+}
+
+}  // namespace
+
+// What each of those ranks has follows from its own step.
+int64_t kept_bytes(const Config& config, const CompileOptions& options, const BuildModel& model) {
+  if (config.checkpoint.memory == 0) return 0;
+  const Graph forward = forward_of(config, model);
+  const MeshShape& shape = options.parallel.at.shape;
+  std::vector<PartSize> parts;
+  for (const int rank : kept_ranks(options.parallel.at.rank(), shape.world(), options.ranks_here)) {
+    CompileOptions other = options;
+    other.parallel.at = MeshPosition::of(shape, rank);
+    other.recompute = {};
+    other.observe = nullptr;
+    parts.push_back(part_size(compile_step(forward, other)));
+  }
+  return kKeptFiles * KeptLayout(parts).bytes();
+}
+
+CompiledStep compile_config(const Config& config, CompileOptions options, const BuildModel& model) {
+  check_gradients(options);
+  check_fp8(options);
+  const Graph forward = forward_of(config, model);
+  const int64_t kept = kept_bytes(config, options, model);
+  options.host_bytes = [&config, kept](const CompiledStep& step) {
+    return host_layout(config, step).total() + kept;
+  };
   if (options.recompute.kind == RecomputeKind::Auto)
     options.recompute = resolve_auto(config, options, forward);
   return compile_step(forward, options);

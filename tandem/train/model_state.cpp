@@ -285,6 +285,16 @@ bool is_finite(Session& session, std::span<const TensorView> views) {
   return finite;
 }
 
+std::vector<TensorView> state_outline(const CompiledStep& step) {
+  std::vector<TensorView> views;
+  visit_written(step, [&](const Persistent& buffer, const Piece& piece) {
+    const std::span<const std::byte> nowhere(static_cast<const std::byte*>(nullptr),
+                                             piece_bytes(buffer, piece));
+    views.push_back({piece.tensor, saved_dtype(buffer), piece.shape, piece.box, nowhere});
+  });
+  return views;
+}
+
 int64_t state_staging_bytes(const CompiledStep& step) {
   int64_t bytes = 0;
   visit_written(step, [&](const Persistent& buffer, const Piece& piece) {
@@ -309,11 +319,15 @@ Latest restore_latest(Session& session, const StoreRef& store, const World& worl
 
 Manifest restore(Session& session, const std::filesystem::path& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
+  restore(session, manifest);
+  return manifest;
+}
+
+void restore(Session& session, const Manifest& manifest) {
   LoadTargets targets(session);
   load(manifest, targets.list(), &session.pool(), Match::Exact, all_tensors(session.step()));
   targets.store();
   session.refresh_weights();
-  return manifest;
 }
 
 void load_weights(Session& session, const Manifest& manifest) {

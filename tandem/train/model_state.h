@@ -22,6 +22,9 @@ namespace tandem {
 // Bytes of a staging copy of what this rank writes, for the host arena.
 int64_t state_staging_bytes(const CompiledStep& step);
 
+// What it writes, without the memory: where nothing is read.
+std::vector<TensorView> state_outline(const CompiledStep& step);
+
 // What this rank writes. What the CPU does not reach is copied: into `memory`, which has state_staging_bytes,
 // each piece to where the file has it; or, where `memory` is empty, into `own`.
 struct StateViews {
@@ -37,6 +40,7 @@ bool is_finite(Session& session, std::span<const TensorView> views);
 // call it together.
 Latest restore_latest(Session& session, const StoreRef& store, const World& world);
 Manifest restore(Session& session, const std::filesystem::path& checkpoint);
+void restore(Session& session, const Manifest& manifest);
 
 // Weights only, into a forward-only session of any precision on one rank.
 void load_weights(Session& session, const Manifest& manifest);

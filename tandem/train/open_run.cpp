@@ -9,11 +9,34 @@
 #include "tandem/train/config_changes.h"
 #include "tandem/train/hub_start.h"
 #include "tandem/train/model_state.h"
+#include "tandem/train/saving/memory_copies.h"
 #include "tandem/train/sinks.h"
 #include "tandem/train/storage/store_behind.h"
 
 namespace tandem {
 namespace {
+
+// Where copies in memory are newer than any checkpoint.
+Latest restore_from_memory(const TrainOptions& options, const World& world, Session& session) {
+  Latest found;
+  const std::filesystem::path checkpoints = options.run_dir / "checkpoints";
+  int64_t saved = 0;
+  if (world.leads()) {
+    const Latest on_disk = find_latest(checkpoints, Check::Sizes);
+    saved = on_disk.manifest ? on_disk.manifest->meta.step : 0;
+  }
+  saved = world.from_lead(saved, "newest checkpoint");
+  found.manifest = restore_copies(session, world, options.world, saved, found.skipped);
+  if (found.manifest) found.manifest->directory = checkpoints / found.manifest->name;
+  return found;
+}
+
+Latest restore_on_disk(const TrainOptions& options, const World& world, Session& session,
+                       std::vector<Skipped> skipped) {
+  Latest found = restore_latest(session, options.run_dir / "checkpoints", world);
+  found.skipped.insert(found.skipped.begin(), skipped.begin(), skipped.end());
+  return found;
+}
 
 Latest restore_state(const Config& config, const TrainOptions& options, const World& world,
                      Session& session) {
@@ -23,7 +46,10 @@ Latest restore_state(const Config& config, const TrainOptions& options, const Wo
     case ResumeFrom::Kind::None: break;
     case ResumeFrom::Kind::Path: found = {restore(session, options.resume.path), {}}; break;
     case ResumeFrom::Kind::Latest:
-      found = restore_latest(session, options.run_dir / "checkpoints", world);
+      if (config.checkpoint.memory > 0) found = restore_from_memory(options, world, session);
+      if (found.manifest) break;
+      if (!found.skipped.empty()) session.initialize(static_cast<uint64_t>(config.train.seed));
+      found = restore_on_disk(options, world, session, std::move(found.skipped));
       if (found.manifest || config.checkpoint.store.empty()) break;
       found = restore_latest(session, open_store(config.checkpoint.store), world);
       break;
@@ -55,6 +81,8 @@ void check_first_weights(const Config& config, const World& world) {
 
 }  // namespace
 
+bool OpenRun::is_from_memory() const { return restored.manifest && restored.manifest->sequence < 0; }
+
 bool OpenRun::goes_on_here() const {
   if (!restored.manifest) return false;
   std::error_code ignored;
@@ -65,6 +93,7 @@ bool OpenRun::goes_on_here() const {
 void check_start(const Config& config, const TrainOptions& options, const World& world) {
   tell_run_directory(std::filesystem::absolute(options.run_dir).string());
   if (world.leads()) check_sinks(config.log);
+  if (config.checkpoint.memory > 0) require_kept_memory();
   if (world.leads()) check_run_directory(options.run_dir);
   check_store(config, options, world);
   switch (options.resume.kind) {
@@ -91,7 +120,9 @@ OpenRun open_run(const Config& config, const Backend& backend, const TrainOption
   tell_state(PlaceState::Restoring);
   RunLock lock;
   if (world.leads()) {
-    lock.take(options.run_dir);
+    // A rank of the attempt before may still hold it, on a node that is cut off and about to find that out.
+    constexpr double kLastAttempt_s = 60;
+    lock.take(options.run_dir, options.world.restart_count > 0 ? kLastAttempt_s : 0);
     StoreRef(options.run_dir / "checkpoints")->put_back_replaced();
   }
   Latest restored = restore_state(config, options, world, steps->session());

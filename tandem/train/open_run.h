@@ -32,6 +32,7 @@ struct OpenRun {
 
   // Whether that checkpoint is of this very directory, and not of another run's.
   bool goes_on_here() const;
+  bool is_from_memory() const;  // no checkpoint has that state yet (checkpoint.memory)
 };
 
 // Before anything is compiled: whether there may be a run, or is one to go on with, and with this config.

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/base/system.h"
 #include "tandem/config/print.h"
 #include "tandem/store/file_system.h"
 #include "tandem/store/store.h"
@@ -38,10 +41,15 @@ RunLock::~RunLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void RunLock::take(const fs::path& directory) {
+void RunLock::take(const fs::path& directory, double patience_s) {
   if (fd_ >= 0) ::close(fd_);
   fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   lease_.reset();
+  const double give_up_at = steady_s() + patience_s;
+  while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK || steady_s() >= give_up_at) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
   if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   std::string holder = "another process";
   if (errno != EWOULDBLOCK && (lease_ = Lease::take(directory / kLeaseName, holder))) return;

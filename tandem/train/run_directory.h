@@ -28,8 +28,8 @@ class RunLock {
   RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)), lease_(std::move(other.lease_)) {}
   RunLock& operator=(RunLock&&) = delete;
   // Instead of what it held before. A directory that is not there yet is not locked. Throws ConfigError where
-  // another process has it.
-  void take(const std::filesystem::path& directory);
+  // another process has it, for `patience_s` and longer.
+  void take(const std::filesystem::path& directory, double patience_s = 0);
 
  private:
   int fd_ = -1;

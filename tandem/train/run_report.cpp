@@ -1,6 +1,7 @@
 #include "tandem/train/run_report.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <set>
@@ -87,7 +88,8 @@ void announce_run(OpenRun& run, int64_t resumed) {
         "warning: BatchNorm sees one micro-batch at a time; with accumulation its statistics are noisier "
         "(model.norm=group avoids that)");
   }
-  journal.event("start", what, {{"step", resumed}, {"device", run.backend.name}});
+  journal.event("start", what,
+                {{"step", resumed}, {"device", run.backend.name}, {"ranks", run.world.size()}});
 }
 
 void finish_run(OpenRun& run, const StepRecord& last, const RunTotals& totals) {
@@ -135,6 +137,24 @@ void finish_run(OpenRun& run, const StepRecord& last, const RunTotals& totals) {
   std::printf("%s\n", summary_table(summary, run.directory.path()).c_str());
   std::fflush(stdout);
   std::clearerr(stdout);  // the run is done, whether somebody reads this or not; summary.json has it
+}
+
+void tell_interrupted(OpenRun& run, const InterruptListener& interrupt, int64_t saved) {
+  const int signal = interrupt.signal();
+  const std::optional<spot::Notice> notice = interrupt.notice();
+  if (notice) run.journal.message("notice: " + notice->text);
+  run.journal.event("interrupt",
+                    notice              ? "notice: " + notice->text
+                    : signal == SIGINT  ? "Ctrl-C"
+                    : signal == SIGTERM ? "SIGTERM"
+                    : signal == SIGHUP  ? "SIGHUP"
+                                        : "another rank was interrupted",
+                    {{"step", saved}});
+  const bool same_command = run.options.resume.kind == ResumeFrom::Kind::Latest;
+  run.journal.message(saved == 0 ? "interrupted before anything was saved: start again to begin"
+                                 : fmt::format("interrupted; step {} is saved in {}: start again{} to go on",
+                                               saved, run.directory.checkpoints().string(),
+                                               same_command ? "" : " with --resume-from-checkpoint latest"));
 }
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 // What a run says of itself when it begins and when it is done.
 #pragma once
 
+#include "tandem/train/interrupt.h"
 #include "tandem/train/open_run.h"
 
 namespace tandem {
@@ -17,6 +18,9 @@ struct RunTotals {
 double batch_flops(const OpenRun& run, int64_t samples);  // that the model asks for, on all ranks
 
 void announce_run(OpenRun& run, int64_t resumed);
+
+// It was asked to stop, by a signal or a notice, and step `saved` is its newest checkpoint; 0 where none is.
+void tell_interrupted(OpenRun& run, const InterruptListener& interrupt, int64_t saved);
 
 // summary.json and the table on the terminal. Rank 0 calls it.
 void finish_run(OpenRun& run, const StepRecord& last, const RunTotals& totals);

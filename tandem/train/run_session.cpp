@@ -6,6 +6,7 @@
 #include "tandem/base/system.h"
 #include "tandem/train/fit.h"
 #include "tandem/train/run_data.h"
+#include "tandem/train/saving/memory_copies.h"
 
 namespace tandem {
 namespace {
@@ -16,6 +17,8 @@ CompiledStep compile_to_fit(const Config& config, const Backend& backend, const 
   options.while_compiling = while_compiling;
   CompiledStep step = compile_config(config, options, model);
   require_fit(config, backend, step, model, world.ranks_here(), while_compiling);
+  step.sizes[static_cast<size_t>(Arena::Host)] -=
+      kept_bytes(config, options, model);  // the launcher has those
   return step;
 }
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "tandem/base/error.h"
@@ -31,6 +30,7 @@
 #include "tandem/train/open_run.h"
 #include "tandem/train/run_data.h"
 #include "tandem/train/run_report.h"
+#include "tandem/train/saving/memory_copies.h"
 #include "tandem/train/saving/run_budget.h"
 #include "tandem/train/saving/save_clock.h"
 #include "tandem/train/saving/save_group.h"
@@ -97,6 +97,7 @@ class Trainer {
       directory_.write_config(config_, changed_);  // last: a config without a plan is not a run's
     }
     journal_.begin_steps(resumed, run_.figures.columns(), run_.goes_on_here());
+    if (config_.checkpoint.memory > 0) copies_.emplace(session_.step(), world_, run_.options.world);
     const SaveGroup group = save_group(world_);
     StoreBehind store(run_, group);  // outlives the writer, which calls it
     store_ = &store;
@@ -120,6 +121,7 @@ class Trainer {
     // branch.
     if (run_.options.resume.kind == ResumeFrom::Kind::Path)
       save(writer, last_, /*may_be_async=*/false, /*only_finite=*/false);
+    if (run_.is_from_memory()) save(writer, last_, /*may_be_async=*/true, /*only_finite=*/false);
     if (!world_.all(interrupt_.signal() == 0, "start")) return interrupted(writer, resumed);
     if (budget_.is_over()) return budget_.reached(resumed);
     if (config_.train.eval_at_start && resumed == 0) evaluate_start();
@@ -154,6 +156,9 @@ class Trainer {
         const bool only_one = config_.checkpoint.keep == 1;  // which this one pushes out
         if (!save(writer, record, !stop, only_one || last, best) && last) throw_diverged(step);
       }
+      // Also where a save is under way: until that is committed, this is the newest.
+      if (copies_ && !stop && !last && step % config_.checkpoint.memory == 0 && divergence_.lost_steps() == 0)
+        saving([&] { copies_->keep(meta_of(record), session_); });
       if (stop) {
         saving([&] { writer.wait_committed(); });
         store_->finish();
@@ -210,7 +215,8 @@ class Trainer {
       journal_.message("warning: " + change);
       journal_.event("warning", change);
     }
-    journal_.event("resume", fmt::format("from step {}", last_.step),
+    const bool from_memory = run_.is_from_memory();
+    journal_.event("resume", fmt::format("from step {}{}", last_.step, from_memory ? ", in memory" : ""),
                    {{"step", last_.step}, {"checkpoint", manifest.directory.string()}});
     tell_changes(changes);
     watch_.restore(manifest.meta.scalars.value("evaluations", nlohmann::json()));
@@ -237,7 +243,8 @@ class Trainer {
       journal_.message(fmt::format("warning: {}: cannot be removed; a killed run left it", path.string()));
     if (run_.goes_on_here() && config_.checkpoint.best != "none") mend_best(directory_.checkpoints(), watch_);
     const Latest elsewhere{std::nullopt, {}};  // a save will say which is the newest
-    const bool goes_on = run_.options.resume.kind == ResumeFrom::Kind::Latest && run_.goes_on_here();
+    const bool goes_on =
+        run_.options.resume.kind == ResumeFrom::Kind::Latest && run_.goes_on_here() && !run_.is_from_memory();
     for (const std::string& trouble :
          mend_checkpoints(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
                           goes_on ? run_.restored : elsewhere)) {
@@ -326,15 +333,20 @@ class Trainer {
     journal_.message(fmt::format("ends at step {}: {} (train.patience)", step, what));
   }
 
-  // False where it is not saved, because weights are not finite.
-  bool save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async, bool only_finite,
-            bool best = false) {
+  CheckpointMeta meta_of(const StepRecord& record) {
     CheckpointMeta meta = checkpoint_meta(config_, world_.at().shape, record, runner_, run_.steps->loader(),
                                           run_.data_fingerprint);
     meta.hardware = run_.hardware;
-    meta.is_best = best;
     meta.scalars["evaluations"] = watch_.state();
     meta.metrics.update(clock_.state(steady_s()));
+    return meta;
+  }
+
+  // False where it is not saved, because weights are not finite.
+  bool save(CheckpointWriter& writer, const StepRecord& record, bool may_be_async, bool only_finite,
+            bool best = false) {
+    CheckpointMeta meta = meta_of(record);
+    meta.is_best = best;
     // The staging memory is that save's until then.
     if (!session_.shares_memory()) saving([&] { writer.wait(); });
     const StateViews state = state_views(session_, run_.steps->staging());
@@ -417,22 +429,9 @@ class Trainer {
   }
 
   ExitCode interrupted(CheckpointWriter& writer, int64_t saved) {
+    saving([&] { writer.wait_committed(); });
     report_saves(writer);
-    const int signal = interrupt_.signal();
-    const std::optional<spot::Notice> notice = interrupt_.notice();
-    if (notice) journal_.message("notice: " + notice->text);
-    journal_.event("interrupt",
-                   notice              ? "notice: " + notice->text
-                   : signal == SIGINT  ? "Ctrl-C"
-                   : signal == SIGTERM ? "SIGTERM"
-                   : signal == SIGHUP  ? "SIGHUP"
-                                       : "another rank was interrupted",
-                   {{"step", saved}});
-    const bool same_command = run_.options.resume.kind == ResumeFrom::Kind::Latest;
-    journal_.message(saved == 0 ? "interrupted before anything was saved: start again to begin"
-                                : fmt::format("interrupted; step {} is saved in {}: start again{} to go on",
-                                              saved, directory_.checkpoints().string(),
-                                              same_command ? "" : " with --resume-from-checkpoint latest"));
+    tell_interrupted(run_, interrupt_, saved);
     return ExitCode::Interrupted;
   }
 
@@ -458,6 +457,7 @@ class Trainer {
   SaveClock clock_;
   RunBudget budget_;
   StateProof proof_;
+  std::optional<MemoryCopies> copies_;
 };
 
 }  // namespace
@@ -470,6 +470,8 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
                               {[&](const spot::Notice& notice) { interrupt.give_notice(notice); },
                                [](const std::string& line) { fmt::print(stderr, "{}\n", line); }});
   use_storage(storage_options(config));
+  if (config.parallel.tls && backend.name != "cpu")  // device: auto has found a GPU
+    throw ConfigError("parallel.tls: NCCL does not encrypt what GPUs send; use false, and a private network");
   const auto train_in = [&](const World& world) {
     check_start(config, options, world);
     OpenRun run = open_run(config, backend, options, world, [&interrupt] {

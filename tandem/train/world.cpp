@@ -5,6 +5,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/quantity.h"
 #include "tandem/comm/membership.h"
+#include "tandem/comm/tls/connect_encrypted.h"
 #include "tandem/config/mesh.h"
 #include "tandem/config/print.h"
 
@@ -111,7 +112,9 @@ World join_world(const Config& config, const WorldInfo& info, const std::functio
   const MeshPosition at = MeshPosition::of(shape, info.rank);
   ConnectOptions connecting = connect_options(config);
   connecting.while_waiting = while_waiting;
-  World world(at, connect(info, at, connecting), info.local_world_size);
+  World world(at,
+              config.parallel.tls ? connect_encrypted(info, at, connecting) : connect(info, at, connecting),
+              info.local_world_size);
   require_same_config(config, world);
   return world;
 }

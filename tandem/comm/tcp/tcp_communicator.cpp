@@ -39,7 +39,10 @@ TcpCommunicator::TcpCommunicator(Group group, std::shared_ptr<Membership> member
       sent_(static_cast<size_t>(size())),
       received_(static_cast<size_t>(size())) {
   TANDEM_CHECK(static_cast<int>(links_.size()) == size());
-  for_each_peer([&](int peer) { events_.add(link(peer).collectives.fd(), static_cast<uint32_t>(peer)); });
+  for_each_peer([&](int peer) {
+    events_.add(link(peer).collectives.fd(), static_cast<uint32_t>(peer));
+    encrypted_ = link(peer).collectives_tls != nullptr;
+  });
   membership_->enroll(this);
 }
 
@@ -100,7 +103,7 @@ void TcpCommunicator::finish(const Call& call, const MessageHeader& header) {
 
 bool TcpCommunicator::move(const Call& call, const MessageHeader& header, int peer) {
   Exchange& exchange = with(peer);
-  const int fd = link(peer).collectives.fd();
+  const Wire wire = link(peer).collectives_wire();
   bool moved = false;
   const auto note = [&](Progress progress, bool& ready) {
     if (progress == Progress::Closed) lose(call, peer);
@@ -108,12 +111,12 @@ bool TcpCommunicator::move(const Call& call, const MessageHeader& header, int pe
     moved |= ready;
   };
   for (int i = 0; i < kPullsInATurn && exchange.readable && exchange.in.has_room(); ++i) {
-    note(exchange.in.pull(fd), exchange.readable);
+    note(exchange.in.pull(wire), exchange.readable);
     if (exchange.checked || !exchange.in.has_header()) continue;
     check_same_call(call, header, exchange.in.header(), peer);
     exchange.checked = true;
   }
-  if (exchange.writable && !exchange.out.done()) note(exchange.out.push(fd), exchange.writable);
+  if (exchange.writable && !exchange.out.done()) note(exchange.out.push(wire), exchange.writable);
   return moved;
 }
 
@@ -231,24 +234,24 @@ void TcpCommunicator::do_send(const Call& call, std::span<const std::byte> data,
   Outgoing message(
       {static_cast<uint8_t>(Operation::Send), sent_[static_cast<size_t>(peer)]++, call.bytes, call.label},
       data.data(), call.bytes);
-  const int fd = link(peer).messages.fd();
+  const Wire wire = link(peer).messages_wire();
   while (!message.done()) {
-    const Progress progress = message.push(fd);
+    const Progress progress = message.push(wire);
     if (progress == Progress::Closed) lose(call, peer);
     if (progress == Progress::Moved) tell_moved();
-    if (progress == Progress::Blocked) wait_for(call, fd, true, peer);
+    if (progress == Progress::Blocked) wait_for(call, wire.fd, true, peer);
   }
 }
 
 void TcpCommunicator::do_recv(const Call& call, std::span<std::byte> data, int peer) {
   const uint32_t number = received_[static_cast<size_t>(peer)]++;
   Incoming message(data.data(), call.bytes, call.bytes);
-  const int fd = link(peer).messages.fd();
+  const Wire wire = link(peer).messages_wire();
   while (!message.done()) {
-    const Progress progress = message.pull(fd);
+    const Progress progress = message.pull(wire);
     if (progress == Progress::Closed) lose(call, peer);
     if (progress == Progress::Moved) tell_moved();
-    if (progress == Progress::Blocked) wait_for(call, fd, false, peer);
+    if (progress == Progress::Blocked) wait_for(call, wire.fd, false, peer);
     const MessageHeader& header = message.header();
     if (message.has_header() && (header.bytes != call.bytes || header.number != number)) {
       fail(call, fmt::format("{} sends {} bytes where {} expects {}: their programs differ", name(peer),

@@ -7,6 +7,7 @@
 #include "tandem/comm/group_communicator.h"
 #include "tandem/comm/tcp/link_events.h"
 #include "tandem/comm/tcp/tcp_message.h"
+#include "tandem/comm/tls/tls_channel.h"
 
 namespace tandem {
 
@@ -14,12 +15,15 @@ class TcpCommunicator final : public GroupCommunicator {
  public:
   struct Links {  // with one peer; closed in this rank's own place
     Socket collectives, messages;
+    std::unique_ptr<TlsChannel> collectives_tls = nullptr, messages_tls = nullptr;  // null: not encrypted
+    Wire collectives_wire() const { return {collectives.fd(), collectives_tls.get()}; }
+    Wire messages_wire() const { return {messages.fd(), messages_tls.get()}; }
   };
   TcpCommunicator(Group group, std::shared_ptr<Membership> membership, std::vector<Links> links, int spin_us);
   ~TcpCommunicator() override;
 
   int64_t memory_bytes() const override;
-  std::string description() const override { return "tcp"; }
+  std::string description() const override { return encrypted_ ? "tcp, encrypted" : "tcp"; }
 
  private:
   // What passes between this rank and one other during a collective.
@@ -66,6 +70,7 @@ class TcpCommunicator final : public GroupCommunicator {
   Exchange& with(int peer) { return exchanges_[static_cast<size_t>(peer)]; }
 
   std::vector<Links> links_;
+  bool encrypted_ = false;
   std::vector<Exchange> exchanges_;
   LinkEvents events_;
   uint32_t round_ = 0;

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
+
+#include "tandem/comm/tls/tls_channel.h"
 
 namespace tandem {
 namespace {
@@ -29,6 +32,10 @@ struct Pieces {  // of memory, at most the rest of a header and some data
   void add(const void* data, int64_t bytes) {
     if (bytes > 0) list[count++] = {const_cast<void*>(data), static_cast<size_t>(bytes)};
   }
+  std::span<std::byte> first() const {
+    return count == 0 ? std::span<std::byte>()
+                      : std::span(static_cast<std::byte*>(list[0].iov_base), list[0].iov_len);
+  }
   msghdr message() {
     msghdr header{};
     header.msg_iov = list;
@@ -49,15 +56,16 @@ std::string_view MessageHeader::label_text() const { return {label, strnlen(labe
 Outgoing::Outgoing(const MessageHeader& header, const std::byte* data, int64_t bytes)
     : header_(header), data_(data), total_(static_cast<int64_t>(sizeof(header)) + bytes) {}
 
-Progress Outgoing::push(int fd) {
+Progress Outgoing::push(const Wire& wire) {
   constexpr int64_t kHeader = sizeof(MessageHeader);
   Pieces pieces;
   if (sent_ < kHeader) pieces.add(reinterpret_cast<const std::byte*>(&header_) + sent_, kHeader - sent_);
   const int64_t first = std::max<int64_t>(0, sent_ - kHeader);
   pieces.add(data_ + first, std::min(kPushBytes, total_ - kHeader - first));
   const msghdr message = pieces.message();
-  const ssize_t moved =
-      without_interruption([&] { return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); });
+  const ssize_t moved = wire.tls != nullptr ? wire.tls->send(pieces.first()) : without_interruption([&] {
+    return sendmsg(wire.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
   if (moved < 0) return would_block() ? Progress::Blocked : Progress::Closed;
   sent_ += moved;
   return Progress::Moved;
@@ -66,7 +74,7 @@ Progress Outgoing::push(int fd) {
 Incoming::Incoming(std::byte* memory, int64_t bytes, int64_t window)
     : memory_(memory), window_(window), total_(kHeader + bytes) {}
 
-Progress Incoming::pull(int fd) {
+Progress Incoming::pull(const Wire& wire) {
   Pieces pieces;
   if (received_ < kHeader)
     pieces.add(reinterpret_cast<std::byte*>(&header_) + received_, kHeader - received_);
@@ -74,7 +82,9 @@ Progress Incoming::pull(int fd) {
   pieces.add(memory_ + at,
              std::min({kPullBytes, window_ - at, total_ - kHeader - bytes(), released_ + window_ - bytes()}));
   msghdr message = pieces.message();
-  const ssize_t moved = without_interruption([&] { return recvmsg(fd, &message, MSG_DONTWAIT); });
+  const ssize_t moved = wire.tls != nullptr
+                            ? wire.tls->receive(pieces.first())
+                            : without_interruption([&] { return recvmsg(wire.fd, &message, MSG_DONTWAIT); });
   if (moved < 0) return would_block() ? Progress::Blocked : Progress::Closed;
   if (moved == 0) return Progress::Closed;
   received_ += moved;

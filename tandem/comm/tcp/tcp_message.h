@@ -27,6 +27,15 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 64);
 
+class TlsChannel;
+
+// Where the bytes of a message go: a socket, or what encrypts them before they get there.
+struct Wire {
+  Wire(int socket, TlsChannel* channel = nullptr) : fd(socket), tls(channel) {}  // NOLINT: mostly a socket
+  int fd;
+  TlsChannel* tls;
+};
+
 enum class Progress : uint8_t { Moved, Blocked, Closed };
 
 class Outgoing {
@@ -34,7 +43,7 @@ class Outgoing {
   Outgoing() = default;  // nothing to send
   Outgoing(const MessageHeader& header, const std::byte* data, int64_t bytes);
   bool done() const { return sent_ == total_; }
-  Progress push(int fd);
+  Progress push(const Wire& wire);
 
  private:
   MessageHeader header_;
@@ -56,7 +65,7 @@ class Incoming {
   void release(int64_t bytes) {
     released_ = bytes;
   }  // the first `bytes` of the message are not needed any more
-  Progress pull(int fd);
+  Progress pull(const Wire& wire);
 
  private:
   static constexpr int64_t kHeader = sizeof(MessageHeader);
