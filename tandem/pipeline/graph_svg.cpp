@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "tandem/pipeline/status.h"
 #include "tandem/pipeline/svg.h"
 

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <utility>
+
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 
