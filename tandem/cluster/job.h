@@ -10,6 +10,7 @@ struct Job {
   std::string name;
   std::string config;                  // the file, as the nodes see it
   std::vector<std::string> arguments;  // of `tandem train`, after the config
+  std::vector<std::string> words;      // of `program`, in place of a training
   std::string program = "tandem";      // on the nodes
   int nodes = 1;
   int ranks_per_node = 1;

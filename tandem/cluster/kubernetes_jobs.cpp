@@ -241,8 +241,9 @@ void read_kubernetes_log(KubernetesClient& client, const KubernetesJob& job, int
   }
 }
 
-bool cancel_in_kubernetes(KubernetesClient& client, const KubernetesJob& job) {
-  const auto answer = client.remove(path_of(job), {{"propagationPolicy", "Background"}});
+bool cancel_in_kubernetes(KubernetesClient& client, const KubernetesJob& job, Going going) {
+  const auto answer = client.remove(
+      path_of(job), {{"propagationPolicy", going == Going::AtOnce ? "Background" : "Foreground"}});
   if (answer.status == 404) return false;
   if (!answer.good()) client.refuse(job.name, answer);
   return true;

@@ -48,7 +48,9 @@ void read_kubernetes_log(KubernetesClient& client, const KubernetesJob& job, int
                          const std::function<bool(std::string_view)>& take,
                          const std::function<void(const std::string&)>& tell);
 
-// False where there was none. Pods have their grace period to save.
-bool cancel_in_kubernetes(KubernetesClient& client, const KubernetesJob& job);
+// False where there was none. Pods have their grace period to save; the job itself goes at once, or when the
+// last of them is gone.
+enum class Going { AtOnce, AfterItsPods };
+bool cancel_in_kubernetes(KubernetesClient& client, const KubernetesJob& job, Going going = Going::AtOnce);
 
 }  // namespace tandem::cluster

@@ -15,8 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kConfigFolder = "/etc/tandem";
+constexpr const char* kSecretFolder = "/etc/tandem-secret";
 constexpr const char* kWork = "/work";
-constexpr int kUser = 65532;  // nobody's, as distroless images have it
 constexpr int kPort = 29400;
 constexpr const char* kReplicated = "node";  // what a JobSet calls its only kind of job
 
@@ -110,7 +110,8 @@ std::string meeting_place(const std::string& name, const KubernetesOptions& opti
                         : fmt::format("{}-0.{}", name, name);
 }
 
-std::vector<std::string> words_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
+std::vector<std::string> training_words(const Job& job, const std::string& name,
+                                        const KubernetesOptions& options) {
   std::vector<std::string> words = {"launch",
                                     "--nproc-per-node",
                                     std::to_string(job.ranks_per_node),
@@ -126,6 +127,11 @@ std::vector<std::string> words_of(const Job& job, const std::string& name, const
   }
   words.insert(words.end(), {"train", fmt::format("{}/config.yaml", kConfigFolder)});
   words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+  return words;
+}
+
+std::vector<std::string> words_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
+  std::vector<std::string> words = job.words.empty() ? training_words(job, name, options) : job.words;
   for (std::string& word : words) {
     if (word.find('\0') != std::string::npos) throw ConfigError("'{}': holds a zero byte", printable(word));
     word = argument(word);
@@ -164,9 +170,17 @@ struct Volumes {
   }
 };
 
-Volumes volumes_of(const std::string& name, const KubernetesOptions& options) {
+Volumes volumes_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
   Volumes all;
-  all.add("config", kConfigFolder, {{"configMap", {{"name", name}}}}, true);
+  if (job.words.empty()) all.add("config", kConfigFolder, {{"configMap", {{"name", name}}}}, true);
+  if (job.nodes > 1) {
+    // A file, which no program that ranks start inherits. It is root's; fsGroup lets the pod's user read it.
+    const Json item = {{"key", "secret"}, {"path", "secret"}};
+    all.add(
+        "secret", kSecretFolder,
+        {{"secret", {{"secretName", options.secret}, {"defaultMode", 0400}, {"items", Json::array({item})}}}},
+        true);
+  }
   all.add("tmp", "/tmp", {{"emptyDir", Json::object()}}, false);
   if (!options.shared_memory.empty()) {
     check(options.shared_memory, quantity_form(), "--shm", kQuantityWords);
@@ -243,17 +257,14 @@ Json container(const Job& job, const std::string& name, const KubernetesOptions&
       {"fieldRef", {{"fieldPath", "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}}};
   Json env = Json::array({{{"name", "HOME"}, {"value", kWork}}});
   if (job.nodes > 1) {
-    // Not as a file: the pod's group could read that, and tandem takes no secret that others than its owner
-    // can.
-    const Json secret = {{"secretKeyRef", {{"name", options.secret}, {"key", "secret"}}}};
     env.push_back({{"name", "PET_NODE_RANK"}, {"valueFrom", index}});
-    env.push_back({{"name", "TANDEM_SECRET"}, {"valueFrom", secret}});
+    env.push_back({{"name", "TANDEM_SECRET_FILE"}, {"value", fmt::format("{}/secret", kSecretFolder)}});
   }
   Json made = {{"name", "tandem"},
                {"image", options.image},
                {"command", Json::array({argument(job.program)})},
                {"args", words_of(job, name, options)},
-               {"workingDir", kWork},
+               {"workingDir", options.directory},
                {"env", env}};
   if (!options.environment.empty()) {
     made["envFrom"] = Json::array();
@@ -272,7 +283,7 @@ Json container(const Job& job, const std::string& name, const KubernetesOptions&
 }
 
 Json pod_of(const Job& job, const std::string& name, const KubernetesOptions& options) {
-  const Volumes volumes = volumes_of(name, options);
+  const Volumes volumes = volumes_of(job, name, options);
   Json pod = {
       {"restartPolicy", "Never"},  // what podFailurePolicy asks for; the Job makes new pods
                                    // The launcher's grace and a little: ranks save, then it tells the others.
@@ -281,9 +292,9 @@ Json pod_of(const Job& job, const std::string& name, const KubernetesOptions& op
       {"enableServiceLinks", false},
       {"securityContext",
        {{"runAsNonRoot", true},
-        {"runAsUser", kUser},
-        {"runAsGroup", kUser},
-        {"fsGroup", kUser},
+        {"runAsUser", options.user},
+        {"runAsGroup", options.user},
+        {"fsGroup", options.user},
         {"seccompProfile", {{"type", "RuntimeDefault"}}}}}};
   if (!options.jobset) pod["subdomain"] = name;  // a JobSet gives its pods one itself
   if (!options.service_account.empty()) {
@@ -332,7 +343,10 @@ Json jobset_of(const Job& job, const std::string& name, const KubernetesOptions&
       {"metadata", metadata(name, options)},
       {"spec",
        {{"network", {{"enableDNSHostnames", true}, {"subdomain", name}, {"publishNotReadyAddresses", true}}},
-        {"failurePolicy", {{"maxRestarts", options.retries}, {"rules", Json::array({hopeless})}}},
+        {"failurePolicy",
+         {{"maxRestarts", options.retries},
+          {"restartStrategy", "BlockingRecreate"},  // the last pods of a try are gone before the next begins
+          {"rules", Json::array({hopeless})}}},
         {"replicatedJobs", Json::array({replicated})}}}};
 }
 
@@ -375,7 +389,10 @@ std::vector<Json> kubernetes_objects(const Job& job, const KubernetesOptions& op
   check(options.space, space, "--namespace", kNameWords);
   if (!options.close.empty() && !options.spread.empty())
     throw ConfigError("--close and --spread contradict each other; leave one of them out");
+  if (options.user < 1)
+    throw ConfigError("--kubernetes: pods run as a user without rights, not as {}", options.user);
   const std::string name = kubernetes_name(job.name);
+  if (!job.words.empty()) return {job_of(job, name, options)};
   std::vector<Json> objects = {config_map(name, options)};
   if (job.nodes > 1 && !options.new_secret.empty()) objects.push_back(secret_of(name, options));
   if (job.nodes > 1 && !options.jobset) objects.push_back(service(name, options));

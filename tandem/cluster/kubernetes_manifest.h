@@ -28,12 +28,15 @@ struct KubernetesOptions {
   std::vector<std::string> resources;    // NAME=QUANTITY: vpc.amazonaws.com/efa=4
   std::string close, spread;             // a node label whose equal values pods seek, or avoid
   std::string service_account;
-  int retries = 100;  // pods that may fail; of a JobSet: times to begin anew
+  int user = 65532;                 // and group, that pods run as: nobody's, as distroless images have it
+  std::string directory = "/work";  // where it runs
+  int retries = 100;                // pods that may fail; of a JobSet: times to begin anew
   bool jobset = false;
   std::string new_secret;  // hex digits: `secret` does not exist yet, and is made with the others
 };
 
-// The objects, the job last. Throws ConfigError where a value is none that Kubernetes takes.
+// The objects, the job last, which is alone where the job has words of its own. Throws ConfigError where a
+// value is none that Kubernetes takes.
 std::vector<nlohmann::ordered_json> kubernetes_objects(const Job& job, const KubernetesOptions& options);
 
 // The same as documents of YAML.

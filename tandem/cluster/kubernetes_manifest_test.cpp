@@ -53,7 +53,8 @@ TEST(KubernetesManifest, PodsHaveNoRightsAndKnowTheirNumber) {
   EXPECT_FALSE(container["securityContext"]["allowPrivilegeEscalation"].as<bool>());
   EXPECT_EQ("8", container["resources"]["limits"]["nvidia.com/gpu"].as<std::string>());
   EXPECT_EQ("PET_NODE_RANK", container["env"][1]["name"].as<std::string>());
-  EXPECT_EQ("meet", container["env"][2]["valueFrom"]["secretKeyRef"]["name"].as<std::string>());
+  EXPECT_EQ("TANDEM_SECRET_FILE", container["env"][2]["name"].as<std::string>());
+  EXPECT_EQ("meet", pod["volumes"][1]["secret"]["secretName"].as<std::string>());
 }
 
 TEST(KubernetesManifest, ArgumentsAreNotExpanded) {

@@ -58,6 +58,13 @@ std::vector<SlurmTask> slurm_tasks(const std::string& id) {
   return tasks;
 }
 
+std::optional<std::string> find_in_slurm(const std::string& name) {
+  const Ended ended = run_program({"squeue", "--noheader", "--me", "--name", name, "--format", "%A"});
+  if (ended.code != 0) refuse("squeue", ended);
+  const std::string id = first_line(ended.out);
+  return id.empty() ? std::nullopt : std::optional(id);
+}
+
 void cancel_in_slurm(const std::string& id) {
   const Ended ended = run_program({"scancel", id});
   if (ended.code != 0 || !ended.err.empty()) refuse("scancel", ended);

@@ -2,6 +2,7 @@
 // IoError with Slurm's own words where it refuses.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct SlurmTask {
   std::string start;  // when it has started, or when Slurm thinks it will; "N/A"
 };
 std::vector<SlurmTask> slurm_tasks(const std::string& id);
+
+// The number of this user's job of that name that is in the queue, if there is one.
+std::optional<std::string> find_in_slurm(const std::string& name);
 
 void cancel_in_slurm(const std::string& id);
 

@@ -38,7 +38,7 @@ std::string directives(const Job& job, const SlurmOptions& options) {
   add("chdir", options.directory);
   add("output", slurm_output(options));
   add("open-mode", "append");
-  lines += "#SBATCH --requeue\n";
+  lines += job.words.empty() ? "#SBATCH --requeue\n" : "#SBATCH --no-requeue\n";
   add("signal", fmt::format("TERM@{}", job.grace_s));
   for (const std::string& flag : options.more_flags) {
     const size_t equals = flag.find('=');
@@ -138,6 +138,14 @@ std::string slurm_output(const SlurmOptions& options) {
 }
 
 std::string slurm_script(const Job& job, const SlurmOptions& options) {
+  if (!job.words.empty()) {
+    std::string words = shell_word(job.program, "program");
+    for (const std::string& word : job.words) words += " " + shell_word(word, "words");
+    return fmt::format(
+        "#!/bin/bash\n{}\n# A task of Slurm's, which it tells at once when the node is wanted back.\nexec {} "
+        "{}\n",
+        directives(job, options), srun(job), words);
+  }
   return fmt::format("#!/bin/bash\n# By tandem submit --slurm, for {}.\n{}\n{}{}{}", comment_text(job.config),
                      directives(job, options), meeting(job, options), start(job, options),
                      ending(job, options));

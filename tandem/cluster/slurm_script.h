@@ -28,7 +28,8 @@ struct SlurmOptions {
 std::string slurm_output(const SlurmOptions& options);
 
 // In the job's arguments "%a" is the number of the array's task, where there is an array. Throws ConfigError
-// where a value cannot be written into a script.
+// where a value cannot be written into a script. A job with words of its own runs them once, on one node, and
+// is not put back into the queue.
 std::string slurm_script(const Job& job, const SlurmOptions& options);
 
 }  // namespace tandem::cluster

@@ -36,6 +36,14 @@ bool is_own_and_private(const struct stat& status) {
   return status.st_uid == geteuid() && (status.st_mode & 077) == 0;
 }
 
+// Whether nobody else than this user gets at a file. One that root has made for this process's own group to
+// read, and nobody to write, is as good: a Secret mounted into a pod comes so, with the pod's group
+// (fsGroup). A file of the user's own has to be private, which they can make it.
+bool is_for_us_alone(const struct stat& status) {
+  if ((status.st_mode & 077) == 0) return true;
+  return status.st_uid == 0 && geteuid() != 0 && status.st_gid == getegid() && (status.st_mode & 037) == 0;
+}
+
 // Whole, under its name, or not at all: whoever comes second reads the first one's.
 void write_first(const std::filesystem::path& path, const std::string& text) {
   const std::string aside = fmt::format("{}.{}", path.string(), getpid());
@@ -84,7 +92,7 @@ Secret Secret::from_file(const std::filesystem::path& path) {
   if (file.fd < 0 || fstat(file.fd, &status) != 0)
     throw ConfigError("{}: cannot be read: {}", name, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) throw ConfigError("{}: expected a file, found something else", name);
-  if ((status.st_mode & 077) != 0) {
+  if (!is_for_us_alone(status)) {
     throw ConfigError("{}: others than its owner may use it (mode {:o}); make it private: chmod 600 {}", name,
                       status.st_mode & 07777, path.string());
   }

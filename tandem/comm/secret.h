@@ -24,7 +24,8 @@ class Secret {
   Secret() = default;      // none: the one that everybody knows
   static Secret random();  // 32 bytes of the kernel's
   // Both throw ConfigError: where it is no hex or shorter than 16 bytes; where the file cannot be read, is
-  // empty or shorter than 16 bytes, or others than its owner may read it.
+  // empty or shorter than 16 bytes, or others than its owner may read it; root's with mode 0440 or less is
+  // taken where its group is this process's own, as in a pod.
   static Secret from_hex(std::string_view hex, std::string_view where);
   static Secret from_file(const std::filesystem::path& path);
 

@@ -1,9 +1,12 @@
 #include "tandem/comm/secret.h"
 
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -59,6 +62,51 @@ TEST_F(SecretTest, IsRefusedFromAFileThatOthersMayUse) {
                           "chmod 600 {0}",
                           path, mode));
   }
+}
+
+// What a user without rights says to a file of root's, who is another process: ids of a thread stay with it.
+std::string said_by(uid_t user, gid_t group, const fs::path& path) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string said = "taken";
+    if (setgroups(0, nullptr) != 0 || setresgid(group, group, group) != 0 || setresuid(user, user, user) != 0)
+      said = "no such user";
+    try {
+      Secret::from_file(path);
+    } catch (const ConfigError& error) {
+      said = error.what();
+    }
+    [[maybe_unused]] const ssize_t written = ::write(ends[1], said.data(), said.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string said(4096, '\0');
+  said.resize(static_cast<size_t>(std::max<ssize_t>(0, ::read(ends[0], said.data(), said.size()))));
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return said;
+}
+
+TEST_F(SecretTest, OfAPodIsRootsForItsGroup) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  constexpr uid_t kPod = 65532;
+  chmod(directory_.c_str(), 0755);
+  const fs::path path = write(kText, 0440);
+  ASSERT_EQ(chown(path.c_str(), 0, kPod), 0);
+  chmod(path.c_str(), 0440);
+  EXPECT_EQ(said_by(kPod, kPod, path), "taken");
+  // Of a group that is not the process's own; to be written; to be read by all; the user's own.
+  EXPECT_NE(said_by(kPod, kPod + 1, path).find("cannot be read"), std::string::npos);
+  for (const mode_t mode : {0460u, 0444u, 0450u}) {
+    chmod(path.c_str(), mode);
+    EXPECT_NE(said_by(kPod, kPod, path).find("others than its owner"), std::string::npos) << mode;
+  }
+  chmod(path.c_str(), 0440);
+  EXPECT_NE(refusal([&] { Secret::from_file(path); }).find("others than its owner"), std::string::npos);
+  ASSERT_EQ(chown(path.c_str(), kPod, kPod), 0);
+  EXPECT_NE(said_by(kPod, kPod, path).find("others than its owner"), std::string::npos);
 }
 
 TEST_F(SecretTest, IsRefusedWhereItIsShortLongOrNoFile) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "tandem/pipeline/status.h"
 #include "tandem/pipeline/svg.h"
 

@@ -1,4 +1,4 @@
-"""The manifests of `tandem submit --kubernetes` against Kubernetes' own types, strictly: a field that does not exist, a number in
+"""The manifests of `tandem submit --kubernetes` against Kubernetes' own types and JobSet's (jobset.d.ts), strictly: a field that does not exist, a number in
 place of a quantity or a missing part is an error of TypeScript's compiler.
 
 The types come from npm (kubernetes-types), into the folder --modules, at the first run; without npm the suite is skipped.
@@ -7,6 +7,7 @@ The types come from npm (kubernetes-types), into the folder --modules, at the fi
 import itertools
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,10 @@ from submissions import read_yaml
 from tandem_run import LLAMA, TandemTest, config
 
 PACKAGES = ("kubernetes-types@1.30.0", "typescript@5.9.3")
-TYPES = {"ConfigMap": ("core/v1", "ConfigMap"), "Service": ("core/v1", "Service"), "Job": ("batch/v1", "Job")}
+TYPES = {"ConfigMap": "kubernetes-types/core/v1", "Service": "kubernetes-types/core/v1", "Job": "kubernetes-types/batch/v1",
+         "JobSet": "./jobset"}
+RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")  # of JobSet's rules, as its server has it
+MOST_OF_A_HOST_NAME = 63
 MODULES = None
 
 # Each on its own and with the others, on one node and on several.
@@ -58,9 +62,10 @@ class KubernetesSchema(TandemTest):
         """What the compiler says of them."""
         lines = []
         for number, document in enumerate(documents):
-            module, kind = TYPES[document["kind"]]
-            lines.append(f'import {{ {kind} as K{number} }} from "kubernetes-types/{module}";')
+            kind = document["kind"]
+            lines.append(f'import {{ {kind} as K{number} }} from "{TYPES[kind]}";')
             lines.append(f"export const d{number}: K{number} = {json.dumps(document)};")
+        shutil.copy(pathlib.Path(__file__).with_name("jobset.d.ts"), MODULES)
         file = MODULES / "manifests.ts"
         file.write_text("\n".join(lines))
         done = subprocess.run([str(MODULES / "node_modules/.bin/tsc"), "--strict", "--noEmit", "--moduleResolution", "node", str(file)],
@@ -71,21 +76,48 @@ class KubernetesSchema(TandemTest):
         documents = []
         for count in range(len(CHOICES) + 1):
             for chosen in itertools.combinations(CHOICES, count):
-                for nodes, place in itertools.product(("1", "2"), PLACES if count in (0, len(CHOICES)) else PLACES[:1]):
-                    documents += self.manifests("--nodes", nodes, *place, *itertools.chain(*chosen))
-        self.assertGreater(len(documents), 100)
+                places = PLACES if count in (0, len(CHOICES)) else PLACES[:1]
+                for nodes, place, kind in itertools.product(("1", "2"), places, ((), ("--jobset",))):
+                    documents += self.manifests("--nodes", nodes, *place, *kind, *itertools.chain(*chosen))
+        self.assertGreater(len(documents), 200)
         self.assertEqual("", self.check(documents))
+        self.check_sets([document for document in documents if document["kind"] == "JobSet"])
+
+    def check_sets(self, sets, least=50):
+        """What JobSet's server asks for beside types."""
+        self.assertGreaterEqual(len(sets), least)
+        for made in sets:
+            for rule in made["spec"]["failurePolicy"]["rules"]:
+                self.assertRegex(rule["name"], RULE_NAME)
+            for job in made["spec"]["replicatedJobs"]:
+                pods = job["template"]["spec"]["completions"]
+                last = f"{made['metadata']['name']}-{job['name']}-{job['replicas'] - 1}-{pods - 1}"
+                self.assertLessEqual(len(last), MOST_OF_A_HOST_NAME)
+                # The set gives pods their names and their service.
+                self.assertNotIn("subdomain", job["template"]["spec"]["template"]["spec"])
+
+    def test_a_long_name_leaves_room_for_numbers(self):
+        self.check_sets(self.manifests("--nodes", "2", "--jobset", "--name", "x" * 200)[-1:], least=1)
+
+    def test_the_check_finds_what_is_wrong_in_a_set(self):
+        for path, value in ((("spec", "failurePolicy", "restarts"), 2), (("spec", "network", "enableDnsHostnames"), True),
+                            (("spec", "failurePolicy", "rules", 0, "action"), "Fail"),
+                            (("spec", "replicatedJobs", 0, "template", "spec", "completion"), 2)):
+            with self.subTest(path=path):
+                self.assert_found(self.manifests("--jobset")[-1], path, value)
+
+    def assert_found(self, document, path, value):
+        inner = document
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] = value
+        self.assertIn("error TS", self.check([document]))
 
     def test_the_check_finds_what_is_wrong(self):
         for path, value in ((("spec", "podReplacementPolicies"), "Failed"), (("spec", "completions"), "2"),
                             (("spec", "template", "spec", "hostIpc"), True)):
             with self.subTest(path=path):
-                job = self.manifests()[-1]
-                inner = job
-                for part in path[:-1]:
-                    inner = inner[part]
-                inner[path[-1]] = value
-                self.assertIn("error TS", self.check([job]))
+                self.assert_found(self.manifests()[-1], path, value)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,10 @@ class Pods:
         self.test, self.failures, self.outputs = test, 0, {}
         container = job["spec"]["template"]["spec"]["containers"][0]
         self.words = [str(config_path) if word.endswith("/config.yaml") else word for word in container["args"]] + ["--run-dir", str(run)]
-        secret = secrets.token_hex(32)
-        self.variables = {variable["name"]: secret for variable in container["env"] if variable["name"] == "TANDEM_SECRET"}
+        secret = test.directory / "secret"  # what the volume holds
+        secret.touch(0o600)
+        secret.write_text(secrets.token_hex(32))
+        self.variables = {variable["name"]: str(secret) for variable in container["env"] if variable["name"] == "TANDEM_SECRET_FILE"}
         self.codes = {index: None for index in range(job["spec"]["completions"])}
         self.processes = {}
         for index in self.codes:

@@ -170,9 +170,8 @@ class Manifests(TandemTest):
         words = ("submit", "--kubernetes", "--dry-run", "--image", "a", "--nodes", 2, self.config, "--set", "parallel.strategy=ddp")
         made = self.tandem(*words)
         self.assertIn("a Secret run-secret is made", made.err)
-        self.assertIn({"secretKeyRef": {"name": "run-secret", "key": "secret"}},
-                      [variable.get("valueFrom") for variable in
-                       read_yaml(made.out)[2]["spec"]["template"]["spec"]["containers"][0]["env"]])
+        self.assertIn({"secretName": "run-secret", "defaultMode": 0o400, "items": [{"key": "secret", "path": "secret"}]},
+                      [volume.get("secret") for volume in read_yaml(made.out)[2]["spec"]["template"]["spec"]["volumes"]])
         _, service, job = read_yaml(self.tandem(*words, "--secret", "meet").out)
         pod = job["spec"]["template"]["spec"]
         name = job["metadata"]["name"]
