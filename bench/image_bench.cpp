@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < kImages; ++i) {
       // As much smaller as the same part is decoded.
       tandem::RngCursor draw(7, static_cast<uint64_t>(round * kImages + i));
-      const tandem::Box box = tandem::random_box({height, width}, kCrop, draw);
+      const tandem::PixelBox box = tandem::random_box({height, width}, kCrop, draw);
       int reduce = 8;
       while (reduce > 1 && std::min(box.height, box.width) / reduce < side) reduce /= 2;
       const tjscalingfactor factor{1, reduce};

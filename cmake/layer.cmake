@@ -32,7 +32,7 @@ function(tandem_layer name)
   target_include_directories(tandem_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
   target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPENDS})
   set_target_properties(tandem_${name} PROPERTIES EXPORT_NAME ${name})
-  if(TANDEM_UNITY AND NOT ARG_OWN_FLAGS)
+  if(TANDEM_UNITY AND NOT ARG_OWN_FLAGS AND NOT name MATCHES "^kernels_")
     set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     set_target_properties(tandem_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
     # A class that holds one of an anonymous namespace is told apart from a header's only by the name of the main file.

@@ -27,10 +27,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kClosingPatience = std::chrono::seconds(5);
 constexpr int64_t kSpaceBeside = int64_t{1} << 20;  // the manifest and the file system's own records
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 void write_data(ObjectWriter& file, std::span<const TensorView> memory) {
   for (const TensorView& view : memory) {
     if (view.in_halves()) {
@@ -155,9 +151,9 @@ CheckpointWriter::Save CheckpointWriter::snapshot(const CheckpointMeta& meta,
   save.part = describe_part(group_.rank, tensors, places);
   TANDEM_CHECK(staging.empty() || static_cast<int64_t>(staging.size()) >= save.bytes);
   await_space(save.bytes, checkpoint_name(meta.step));
-  const auto start = Clock::now();
+  const double start = steady_s();
   take_digests(tensors, places, staging, save.part, pool_);
-  save.snapshot_s = seconds_since(start);
+  save.snapshot_s = steady_s() - start;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Shard& shard = save.part.tensors[places[i].tensor].shards[places[i].shard];
     save.memory.push_back(tensors[i]);
@@ -203,7 +199,7 @@ void CheckpointWriter::save(const CheckpointMeta& meta, std::span<const TensorVi
 }
 
 void CheckpointWriter::write(const Save& save) {
-  const auto start = Clock::now();
+  const double start = steady_s();
   const std::string name = checkpoint_name(save.meta.step);
   SaveReport report{save.meta.step,   store_->description(name), save.bytes, save.snapshot_s, 0, {},
                     save.meta.is_best};
@@ -233,7 +229,7 @@ void CheckpointWriter::write(const Save& save) {
         fmt::format("{}: checkpoint not saved ({} needed, {} free; earlier ones are untouched)",
                     report.directory.string(), format_bytes(save.bytes), format_bytes(store_->free_bytes())));
   }
-  report.write_s = seconds_since(start);
+  report.write_s = steady_s() - start;
   if (on_saved_) on_saved_(report);
   if (save.group.rank == 0) drop_old({sequence, name, report.bytes, true}, save.meta.is_best, report);
   const std::lock_guard lock(reports_mutex_);

@@ -28,7 +28,7 @@ bool is_reserved(std::string_view text) {
 }
 
 // Begins with a letter or a slash, and holds nothing that means anything to YAML.
-bool is_plain(std::string_view text) {
+bool is_plain_scalar(std::string_view text) {
   if (text.empty() || !(is_letter(text.front()) || text.front() == '/') || is_reserved(text)) return false;
   return std::all_of(text.begin(), text.end(), [](char c) {
     return is_letter(c) || is_digit(c) || std::string_view("-_./").find(c) != std::string_view::npos;
@@ -83,10 +83,10 @@ std::string in_quotes(std::string_view text) {
 std::string scalar(const Json& value) {
   if (!value.is_string()) return value.dump();
   const auto& text = value.get_ref<const std::string&>();
-  return is_plain(text) ? text : in_quotes(text);
+  return is_plain_scalar(text) ? text : in_quotes(text);
 }
 
-std::string key(const std::string& text) { return is_plain(text) ? text : in_quotes(text); }
+std::string key(const std::string& text) { return is_plain_scalar(text) ? text : in_quotes(text); }
 
 class Writer {
  public:

@@ -37,7 +37,7 @@ std::string encode(const Member& member) {
                        member.master_address});
 }
 
-Member decode(std::string bytes) {
+Member decode_member(std::string bytes) {
   const auto fields = take_frame(bytes);
   TANDEM_CHECK(fields && fields->size() == 8);
   const auto& f = *fields;
@@ -87,7 +87,7 @@ std::vector<Member> gather_roster(TcpKeyStore& store, const std::string& prefix,
                                   std::chrono::milliseconds left, const ConnectOptions& options) {
   const std::string ready_key = prefix + "ready";
   const std::string first_bytes = store.set_if_missing(prefix + "shape", encode(own));
-  const Member first = decode(first_bytes);
+  const Member first = decode_member(first_bytes);
   const std::string key = fmt::format("{}member/{}", prefix, own.rank);
   std::string error;
   if (first.world_size != own.world_size || first.mesh != own.mesh) {
@@ -96,8 +96,8 @@ std::vector<Member> gather_roster(TcpKeyStore& store, const std::string& prefix,
         "config and WORLD_SIZE",
         own.name(), own.world_size, own.mesh, first.name(), first.world_size, first.mesh);
   } else if (const std::string taken = store.set_if_missing(key, encode(own)); taken != encode(own)) {
-    error = fmt::format("rank {} is there twice: {} and {}; RANK must differ", own.rank, decode(taken).name(),
-                        own.name());
+    error = fmt::format("rank {} is there twice: {} and {}; RANK must differ", own.rank,
+                        decode_member(taken).name(), own.name());
   }
   if (!error.empty()) {
     try {
@@ -129,7 +129,7 @@ std::vector<Member> gather_roster(TcpKeyStore& store, const std::string& prefix,
   const auto members = take_frame(bytes);
   TANDEM_CHECK(members && static_cast<int>(members->size()) == own.world_size);
   std::vector<Member> roster;
-  for (const std::string& member : *members) roster.push_back(decode(member));
+  for (const std::string& member : *members) roster.push_back(decode_member(member));
   return roster;
 }
 

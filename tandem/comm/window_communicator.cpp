@@ -19,9 +19,9 @@ constexpr int64_t kMailSlotBytes = 64 << 10;
 constexpr int64_t kPage = 4096;
 constexpr uint64_t kBytesMask = (uint64_t{1} << 56) - 1;
 // A sleeper is woken by whoever brings what it waits for; this is how often it looks for other news.
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kSleepAtMost{50};
 
-int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+int64_t whole_pages(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -47,7 +47,7 @@ namespace {
 constexpr int64_t kHeaderBytes = 1024, kSeatBytes = 256, kMailboxBytes = 192;
 
 int64_t control_bytes(int64_t n) {
-  return round_up(kHeaderBytes + n * kSeatBytes + n * n * kMailboxBytes, kPage);
+  return whole_pages(kHeaderBytes + n * kSeatBytes + n * n * kMailboxBytes, kPage);
 }
 }  // namespace
 
@@ -147,7 +147,7 @@ void WindowCommunicator::await(const Call& call, SharedCounter& counter, uint32_
       fail(call, fmt::format("{} has left the group; its own output says why",
                              group_.names[static_cast<size_t>(peer)]));
     if (remaining.count() <= 0) fail_timeout(call, late_ranks(target, &counter == &seat(peer).written, peer));
-    if (counter.sleep(target, std::min(kLook, remaining))) return;
+    if (counter.sleep(target, std::min(kSleepAtMost, remaining))) return;
   }
 }
 

@@ -64,7 +64,7 @@ void check_shapes(const ResolvedConfig& resolved) {
 }
 
 // What images have, against what the model expects.
-void check_images(const ResolvedConfig& resolved) {
+void check_image_data(const ResolvedConfig& resolved) {
   const DataConfig& data = resolved.config.data;
   bool shapes = false;
   for (const DataSources* sources : {&data.train, &data.eval}) {
@@ -84,7 +84,7 @@ void validate_data(const ResolvedConfig& resolved) {
   const DataConfig& data = resolved.config.data;
   for (const DataSource& set : data.train.sets) check_kind(resolved, "data.train", set.path);
   for (const DataSource& set : data.eval.sets) check_kind(resolved, "data.eval", set.path);
-  if (!model.is_language_model()) return check_images(resolved);
+  if (!model.is_language_model()) return check_image_data(resolved);
   // A model from elsewhere may be looked at without data; where there is some, its opening asks.
   if (data.tokenizer == "bytes" && model.vocab < 256 && model.from.empty()) {
     throw ConfigError("{}: the bytes tokenizer needs model.vocab of at least 256, found {}",

@@ -9,7 +9,7 @@
 namespace tandem::dash {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr size_t kMostBuffers = 20000;
 
@@ -61,22 +61,22 @@ class Arena {
 };
 
 template <typename Visit>
-void visit_activations(const Json& command, const char* side, Visit&& visit) {
-  for (const Json& slice : command.at(side)) {
+void visit_activations(const PlainJson& command, const char* side, Visit&& visit) {
+  for (const PlainJson& slice : command.at(side)) {
     if (slice.at("arena") == "activations")
       visit(slice.at("offset").get<int64_t>(), slice.at("bytes").get<int64_t>());
   }
 }
 
-nlohmann::ordered_json draw(const Json& plan) {
-  const Json& executable = plan.at("executables").at(0);
-  const Json& commands = executable.at("commands");
+nlohmann::ordered_json draw(const PlainJson& plan) {
+  const PlainJson& executable = plan.at("executables").at(0);
+  const PlainJson& commands = executable.at("commands");
   nlohmann::ordered_json picture = {{"arena_bytes", plan.at("planned_bytes").at("activations")},
                                     {"commands", nlohmann::ordered_json::array()},
                                     {"buffers", nlohmann::ordered_json::array()}};
   Arena arena;
   int64_t number = 0;
-  for (const Json& command : commands) {
+  for (const PlainJson& command : commands) {
     visit_activations(command, "in",
                       [&](int64_t offset, int64_t bytes) { arena.read(offset, bytes, number); });
     visit_activations(command, "out",
@@ -95,10 +95,10 @@ nlohmann::ordered_json draw(const Json& plan) {
 
 }  // namespace
 
-nlohmann::ordered_json arena_picture(const Json& plan) {
+nlohmann::ordered_json arena_picture(const PlainJson& plan) {
   try {
     return draw(plan);
-  } catch (const Json::exception&) {
+  } catch (const PlainJson::exception&) {
     return nullptr;  // of another version, or somebody else's file
   }
 }

@@ -12,7 +12,7 @@
 namespace tandem::dash {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 using Lane = std::pair<int64_t, int64_t>;  // rank and stream
 
 constexpr size_t kMostSpans = 50000;
@@ -24,9 +24,9 @@ struct Span {
   int64_t block = -1;
 };
 
-std::vector<Span> spans_of(const Json& events) {
+std::vector<Span> spans_of(const PlainJson& events) {
   std::vector<Span> spans;
-  for (const Json& event : events) {
+  for (const PlainJson& event : events) {
     if (event.at("ph") != "X" || spans.size() >= 20 * kMostSpans) continue;
     Span span;
     span.lane = {event.at("pid"), event.at("tid")};
@@ -68,10 +68,10 @@ nlohmann::ordered_json list_of(const std::map<std::string, size_t>& names) {
   return list;
 }
 
-nlohmann::ordered_json draw(const Json& trace) {
-  const Json& events = trace.at("traceEvents");
+nlohmann::ordered_json draw(const PlainJson& trace) {
+  const PlainJson& events = trace.at("traceEvents");
   std::map<Lane, std::string> titles;
-  for (const Json& event : events) {
+  for (const PlainJson& event : events) {
     if (event.at("ph") == "M" && event.at("name") == "thread_name")
       titles[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
   }
@@ -82,7 +82,7 @@ nlohmann::ordered_json draw(const Json& trace) {
   for (size_t i = begin; i < end; ++i) used.insert(spans[i].lane);
   const bool several = used.begin()->first != used.rbegin()->first;
   std::map<Lane, size_t> lanes;
-  nlohmann::ordered_json picture = {{"total_us", 0.0}, {"lanes", Json::array()}};
+  nlohmann::ordered_json picture = {{"total_us", 0.0}, {"lanes", PlainJson::array()}};
   for (const Lane& lane : used) {
     lanes[lane] = lanes.size();
     const std::string title = titles.contains(lane) ? titles[lane] : "computation";
@@ -106,10 +106,10 @@ nlohmann::ordered_json draw(const Json& trace) {
 
 }  // namespace
 
-nlohmann::ordered_json timeline(const Json& trace) {
+nlohmann::ordered_json timeline(const PlainJson& trace) {
   try {
     return draw(trace);
-  } catch (const Json::exception&) {
+  } catch (const PlainJson::exception&) {
     return nullptr;  // somebody else's file
   }
 }

@@ -7,6 +7,7 @@
 
 #include "tandem/base/error.h"
 #include "tandem/base/rng.h"
+#include "tandem/base/system.h"
 
 namespace tandem {
 namespace {
@@ -41,10 +42,6 @@ Sampler sampler_of(const Dataset& dataset, const LoaderOptions& options) {
   const bool is_part = options.max_samples > 0 && options.max_samples < count;
   // Of one key, whatever the seed: runs are compared by these losses.
   return Sampler(count, is_part && dataset.is_in_order(), hash_name("evaluation"));
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
@@ -213,7 +210,7 @@ void Loader::work() {
 }
 
 MicroBatch Loader::next() {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = steady_s();
   std::unique_lock lock(mutex_);
   Slot& slot = slot_of(delivered_);
   const BatchPlace place = batch_of(delivered_);
@@ -245,7 +242,7 @@ MicroBatch Loader::next() {
   } else {
     batch.images = reinterpret_cast<const float*>(slot.input);
   }
-  batch.wait_s = seconds_since(start);
+  batch.wait_s = steady_s() - start;
   return batch;
 }
 

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr double kSlowShare = 0.5;
 constexpr double kClockOff_s = 1, kClockWrong_s = 300;  // signatures of S3 and tokens are minutes wide
 
-std::string rate(double bytes_per_s) {
+std::string link_rate(double bytes_per_s) {
   return bytes_per_s >= 1e8 ? fmt::format("{:.0f} MB/s", bytes_per_s / 1e6)
                             : fmt::format("{:.2g} MB/s", bytes_per_s / 1e6);
 }
@@ -34,10 +34,11 @@ void find_slow(const Cluster& cluster, std::vector<Finding>& found) {
   const std::vector<SlowLink> slow = slow_links(cluster.links);
   const size_t others = cluster.nodes.size() - 1;
   for (const SlowLink& link : slow)
-    found.push_back({false, "link",
-                     fmt::format("from {} to {}: {}, where {} is usual", end_of(cluster.nodes[link.from]),
-                                 end_of(cluster.nodes[link.to]), rate(link.bytes_per_s), rate(link.usual)),
-                     "look at cables, ports and limiters between these two"});
+    found.push_back(
+        {false, "link",
+         fmt::format("from {} to {}: {}, where {} is usual", end_of(cluster.nodes[link.from]),
+                     end_of(cluster.nodes[link.to]), link_rate(link.bytes_per_s), link_rate(link.usual)),
+         "look at cables, ports and limiters between these two"});
   for (size_t node = 0; others > 1 && node < cluster.nodes.size(); ++node) {
     const auto from =
         std::count_if(slow.begin(), slow.end(), [&](const auto& link) { return link.from == int(node); });

@@ -14,7 +14,7 @@
 namespace tandem::doctor {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 20;
+constexpr size_t kWriteBytes = size_t{1} << 20;
 
 // A file without a name. Some file systems know none: there it has one for a moment.
 int open_nameless(const std::filesystem::path& folder) {
@@ -37,12 +37,12 @@ DiskSpeed measure_disk(const std::filesystem::path& folder, int64_t bytes) {
   const Descriptor file(open_nameless(folder));
   if (file.get() < 0) return failed("no file can be made");
   // Not zeros, which some disks do not store.
-  std::vector<uint64_t> chunk(kChunk / sizeof(uint64_t));
+  std::vector<uint64_t> chunk(kWriteBytes / sizeof(uint64_t));
   uint64_t state = 0x9e3779b97f4a7c15u;
   for (uint64_t& word : chunk) word = state = state * 6364136223846793005u + 1442695040888963407u;
   const double begun = steady_s();
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t wrote = ::write(file.get(), chunk.data(), std::min<size_t>(kChunk, bytes - done));
+    const ssize_t wrote = ::write(file.get(), chunk.data(), std::min<size_t>(kWriteBytes, bytes - done));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return failed("nothing can be written");
     done += wrote;
@@ -53,7 +53,7 @@ DiskSpeed measure_disk(const std::filesystem::path& folder, int64_t bytes) {
   if (::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED) != 0) return speed;
   const double read_begun = steady_s();
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t got = ::pread(file.get(), chunk.data(), kChunk, done);
+    const ssize_t got = ::pread(file.get(), chunk.data(), kWriteBytes, done);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return failed("what was written cannot be read");
     done += got;

@@ -11,7 +11,7 @@
 namespace tandem::doctor {
 namespace {
 
-constexpr int64_t kChunk = int64_t{1} << 20;
+constexpr int64_t kMessageBytes = int64_t{1} << 20;
 
 template <typename Value>
 std::span<std::byte> bytes_of(Value& value) {
@@ -22,7 +22,7 @@ std::span<std::byte> bytes_of(Value& value) {
 class Pair {
  public:
   Pair(Communicator& comm, int peer, const LinkOptions& options)
-      : comm_(comm), peer_(peer), options_(options), chunk_(kChunk) {}
+      : comm_(comm), peer_(peer), options_(options), chunk_(kMessageBytes) {}
 
   // The answer is the peer's clock. The shortest round trip tells the most of both.
   void ping(Link& link) {
@@ -56,7 +56,7 @@ class Pair {
     for (int64_t size = options_.first_bytes;; size *= 2) {
       const double begun = steady_s();
       announce(size);
-      for (int64_t left = size; left > 0; left -= kChunk) comm_.send(part(left), peer_, "bytes");
+      for (int64_t left = size; left > 0; left -= kMessageBytes) comm_.send(part(left), peer_, "bytes");
       int64_t arrived = 0;
       comm_.recv(bytes_of(arrived), peer_, "arrived");
       const double took = std::max(1e-9, steady_s() - begun);
@@ -72,7 +72,7 @@ class Pair {
       int64_t size = 0;
       comm_.recv(bytes_of(size), peer_, "size");
       if (size == 0) return;
-      for (int64_t left = size; left > 0; left -= kChunk) comm_.recv(part(left), peer_, "bytes");
+      for (int64_t left = size; left > 0; left -= kMessageBytes) comm_.recv(part(left), peer_, "bytes");
       comm_.send(bytes_of(size), peer_, "arrived");
     }
   }
@@ -80,7 +80,7 @@ class Pair {
  private:
   void announce(int64_t size) { comm_.send(bytes_of(size), peer_, "size"); }
   std::span<std::byte> part(int64_t left) {
-    return std::span(chunk_).first(static_cast<size_t>(std::min(left, kChunk)));
+    return std::span(chunk_).first(static_cast<size_t>(std::min(left, kMessageBytes)));
   }
 
   Communicator& comm_;

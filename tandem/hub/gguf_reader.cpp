@@ -19,7 +19,7 @@ constexpr uint32_t kMostDims = 4;
 // The fewest bytes that a key with its value, and a tensor's entry take.
 constexpr uint64_t kKeyBytes = 8 + 1 + 4 + 1, kTensorBytes = 8 + 4 + 4 + 8;
 
-struct ValueType {
+struct ScalarType {
   std::string_view name;
   uint64_t bytes;  // 0: they differ
 };
@@ -33,15 +33,15 @@ enum ValueNumber : uint32_t {
   kU32,
   kI32,
   kF32,
-  kBool,
+  kTruth,
   kText,
-  kArray,
+  kList,
   kU64,
   kI64,
   kF64,
   kNumValueTypes
 };
-constexpr ValueType kValueTypes[kNumValueTypes] = {
+constexpr ScalarType kValueTypes[kNumValueTypes] = {
     {"u8", 1},   {"i8", 1},  {"u16", 2}, {"i16", 2}, {"u32", 4}, {"i32", 4}, {"f32", 4},
     {"bool", 1}, {"str", 0}, {"arr", 0}, {"u64", 8}, {"i64", 8}, {"f64", 8}};
 
@@ -135,7 +135,7 @@ class Parser {
              kMostKeyBytes);
     const auto type = number<uint32_t>("the type of a key");
     check_type(key, type);
-    GgufValue value = type == kArray ? read_array(key) : read_value(key, type);
+    GgufValue value = type == kList ? read_array(key) : read_value(key, type);
     if (!out_.keys.emplace(key, std::move(value)).second) refuse("key '{}' is there twice", printable(key));
   }
 
@@ -146,7 +146,7 @@ class Parser {
   GgufValue read_array(std::string_view key) {
     const auto type = number<uint32_t>("the type of an array");
     check_type(key, type);
-    if (type == kArray) refuse("key '{}' has an array of arrays, which nobody reads", printable(key));
+    if (type == kList) refuse("key '{}' has an array of arrays, which nobody reads", printable(key));
     const auto count = number<uint64_t>("the length of an array");
     const uint64_t bytes = type == kText ? sizeof(uint64_t) : kValueTypes[type].bytes;
     if (count > left() / bytes)

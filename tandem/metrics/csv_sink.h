@@ -21,7 +21,7 @@ class CsvSink final : public Sink {
 
   std::filesystem::path path_;
   CsvColumns columns_;
-  Unit unit_;
+  CountedIn unit_;
   bool expected_;
   bool known_columns_ = false;  // they are those of a file that goes on
   std::optional<AppendFile> file_;

@@ -83,7 +83,7 @@ TEST_F(Metrics, FiguresOfAGpuAreThereWhereItTellsThem) {
 
 TEST_F(Metrics, TheNumbersOfARowHaveTheNamesOfItsColumns) {
   StepRecord record = at_step(4);
-  record.unit = Unit::Images;
+  record.unit = CountedIn::Images;
   record.gpu_power_w = 612.5f;
   std::string names;
   std::map<std::string_view, double> values;

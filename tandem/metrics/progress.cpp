@@ -47,7 +47,7 @@ std::string progress_line(const StepRecord& record, int64_t total_steps, double 
       {record.eval_loss ? "eval " + format_loss(*record.eval_loss) : "", 4},
       {fmt::format("lr {:.2e}", record.lr), 2},
       {fmt::format("{:>5} {}/s", format_count(record.per_s),
-                   record.unit == Unit::Tokens ? "tok" : unit_name(record.unit)),
+                   record.unit == CountedIn::Tokens ? "tok" : unit_name(record.unit)),
        6},
       {record.mfu > 0 ? fmt::format("MFU {:4.1f}%", 100 * record.mfu) : "", 5},
       {memory > 0 ? format_bytes(memory) : "", 3},

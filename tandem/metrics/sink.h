@@ -23,7 +23,7 @@ namespace tandem {
 struct SinkOptions {
   std::filesystem::path run_dir;           // which exists
   CsvColumns columns = CsvColumns::Plain;  // of a new table; one that goes on keeps its own
-  Unit unit = Unit::Tokens;                // of its rows
+  CountedIn unit = CountedIn::Tokens;      // of its rows
   bool expected = true;                    // to hold all rows up to the step resumed from
   int num_ranks = 1;
   std::string config = {};                                     // of the run, as YAML

@@ -22,7 +22,7 @@ void visit_columns(const StepRecord& record, Visit&& visit) {
   visit("lr", record.lr);
   visit("grad_norm", record.grad_norm);
   visit("loss_scale", record.loss_scale);
-  visit(record.unit == Unit::Tokens ? "tokens" : "samples", record.count);
+  visit(record.unit == CountedIn::Tokens ? "tokens" : "samples", record.count);
   visit(rate_key(record.unit), record.per_s);
   visit("step_ms", record.step_ms);
   visit("data_wait_ms", record.data_wait_ms);
@@ -76,11 +76,13 @@ std::optional<int64_t> leading_step(std::string_view text, char after) {
 
 }  // namespace
 
-std::string_view unit_name(Unit unit) {
-  return unit == Unit::Tokens ? "tokens" : unit == Unit::Images ? "images" : "samples";
+std::string_view unit_name(CountedIn unit) {
+  return unit == CountedIn::Tokens ? "tokens" : unit == CountedIn::Images ? "images" : "samples";
 }
 
-std::string_view rate_key(Unit unit) { return unit == Unit::Tokens ? "tokens_per_s" : "samples_per_s"; }
+std::string_view rate_key(CountedIn unit) {
+  return unit == CountedIn::Tokens ? "tokens_per_s" : "samples_per_s";
+}
 
 std::string jsonl_row(const StepRecord& record) {
   std::string row;
@@ -154,8 +156,8 @@ std::string csv_row(const StepRecord& record, CsvColumns columns) {
   return row;
 }
 
-std::string_view csv_header(CsvColumns columns, Unit unit) {
-  const auto names_of = [](CsvColumns some, Unit counted) {
+std::string_view csv_header(CsvColumns columns, CountedIn unit) {
+  const auto names_of = [](CsvColumns some, CountedIn counted) {
     std::string names;
     StepRecord record;
     record.unit = counted;
@@ -166,11 +168,11 @@ std::string_view csv_header(CsvColumns columns, Unit unit) {
     });
     return names;
   };
-  static const std::string tokens[] = {names_of(CsvColumns::Plain, Unit::Tokens),
-                                       names_of(CsvColumns::WithGpu, Unit::Tokens)};
-  static const std::string samples[] = {names_of(CsvColumns::Plain, Unit::Samples),
-                                        names_of(CsvColumns::WithGpu, Unit::Samples)};
-  return (unit == Unit::Tokens ? tokens : samples)[columns == CsvColumns::WithGpu ? 1 : 0];
+  static const std::string tokens[] = {names_of(CsvColumns::Plain, CountedIn::Tokens),
+                                       names_of(CsvColumns::WithGpu, CountedIn::Tokens)};
+  static const std::string samples[] = {names_of(CsvColumns::Plain, CountedIn::Samples),
+                                        names_of(CsvColumns::WithGpu, CountedIn::Samples)};
+  return (unit == CountedIn::Tokens ? tokens : samples)[columns == CsvColumns::WithGpu ? 1 : 0];
 }
 
 double shortest_double(float value) { return std::stod(fmt::format("{}", value)); }

@@ -11,9 +11,9 @@
 namespace tandem {
 
 // What a run counts: tokens of text, images, or samples of some other kind.
-enum class Unit { Tokens, Images, Samples };
-std::string_view unit_name(Unit unit);  // "tokens"
-std::string_view rate_key(Unit unit);   // "tokens_per_s" of text, else "samples_per_s"
+enum class CountedIn { Tokens, Images, Samples };
+std::string_view unit_name(CountedIn unit);  // "tokens"
+std::string_view rate_key(CountedIn unit);   // "tokens_per_s" of text, else "samples_per_s"
 
 struct StepRecord {
   int64_t step = 0;  // from 1
@@ -22,7 +22,7 @@ struct StepRecord {
   float lr = 0;
   float grad_norm = 0;
   float loss_scale = 1;
-  Unit unit = Unit::Tokens;
+  CountedIn unit = CountedIn::Tokens;
   int64_t count = 0;  // of them, trained on so far, this step included: `tokens`, or `samples`
   double per_s = 0;   // `tokens_per_s`, or `samples_per_s`
   double step_ms = 0;
@@ -65,7 +65,7 @@ std::vector<NamedDigits> digits_of(const StepRecord& record);
 // The columns of a CSV file are the same in all its rows; those of a GPU are in the files of runs on one.
 enum class CsvColumns { Plain, WithGpu };
 std::string csv_row(const StepRecord& record, CsvColumns columns = CsvColumns::Plain);
-std::string_view csv_header(CsvColumns columns = CsvColumns::Plain, Unit unit = Unit::Tokens);
+std::string_view csv_header(CsvColumns columns = CsvColumns::Plain, CountedIn unit = CountedIn::Tokens);
 
 // What differs between the ranks of a step: times and memory. For logs/rank-<n>.jsonl.
 std::string rank_row(const StepRecord& record);

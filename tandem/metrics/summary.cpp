@@ -15,13 +15,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double number(float value) { return shortest_double(value); }
-double number(double value) { return value; }
-int64_t number(int64_t value) { return value; }
+double as_written(float value) { return shortest_double(value); }
+double as_written(double value) { return value; }
+int64_t as_written(int64_t value) { return value; }
 
 template <typename T>
 void put(Json& object, const char* key, const std::optional<T>& value) {
-  if (value) object[key] = number(*value);
+  if (value) object[key] = as_written(*value);
 }
 
 int64_t total(const std::vector<std::pair<std::string, int64_t>>& parts) {

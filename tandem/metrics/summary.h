@@ -21,7 +21,7 @@ struct Summary {
   std::optional<float> eval_accuracy;
   std::optional<double> loss_floor;     // where the data's true entropy is known
   std::optional<double> best_accuracy;  // where the data's Bayes accuracy is known
-  Unit unit = Unit::Tokens;
+  CountedIn unit = CountedIn::Tokens;
   double per_s = 0;  // of them
   std::optional<double> mfu;
   int64_t peak_rss_bytes = 0;

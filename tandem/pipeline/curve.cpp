@@ -9,11 +9,11 @@
 namespace tandem::pipeline {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
-constexpr int64_t kTailBytes = 8192;  // several rows
+constexpr int64_t kRowsBytes = 8192;  // several rows
 
-double number_of(const Json& row, const char* key) {
+double number_of(const PlainJson& row, const char* key) {
   const auto found = row.find(key);
   return found != row.end() && found->is_number() ? found->get<double>()
                                                   : std::numeric_limits<double>::quiet_NaN();
@@ -25,7 +25,7 @@ Curve read_curve(const std::filesystem::path& run) {
   Curve curve;
   std::ifstream stream(run / "metrics.jsonl", std::ios::binary);
   for (std::string line; std::getline(stream, line);) {
-    const Json row = Json::parse(line, nullptr, false);
+    const PlainJson row = PlainJson::parse(line, nullptr, false);
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
     curve.steps.push_back(row["step"].get<int64_t>());
     curve.losses.push_back(number_of(row, "loss"));
@@ -37,10 +37,10 @@ Curve read_curve(const std::filesystem::path& run) {
 int64_t last_step(const std::filesystem::path& run) {
   std::ifstream stream(run / "metrics.jsonl", std::ios::binary | std::ios::ate);
   if (!stream) return 0;
-  stream.seekg(std::max<int64_t>(0, static_cast<int64_t>(stream.tellg()) - kTailBytes));
+  stream.seekg(std::max<int64_t>(0, static_cast<int64_t>(stream.tellg()) - kRowsBytes));
   int64_t last = 0;
   for (std::string line; std::getline(stream, line);) {
-    const Json row = Json::parse(line, nullptr, false);  // the first may be a part of one
+    const PlainJson row = PlainJson::parse(line, nullptr, false);  // the first may be a part of one
     if (row.is_object() && row.contains("step") && row["step"].is_number_integer())
       last = row["step"].get<int64_t>();
   }

@@ -15,7 +15,7 @@ namespace tandem::pipeline {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 // A file that was written this shortly before it was read may be written again at what the clock of the file
 // system calls the same time: it is read anew the next time.
@@ -35,7 +35,7 @@ std::string digest_of(std::string_view text) {
 
 Digests::Digests(fs::path file) : file_(std::move(file)) {
   if (!is_there(file_)) return;
-  const Json kept = Json::parse(read_text(file_), nullptr, false);
+  const PlainJson kept = PlainJson::parse(read_text(file_), nullptr, false);
   if (!kept.is_object()) return;
   for (const auto& [path, entry] : kept.items()) {
     if (!entry.is_array() || entry.size() != 4 || !entry[0].is_number_integer() ||
@@ -89,10 +89,10 @@ std::string Digests::of(const fs::path& path) {
 
 void Digests::save() {
   if (!is_new_) return;
-  Json kept = Json::object();
+  PlainJson kept = PlainJson::object();
   for (const auto& [path, known] : known_)
     kept[path] = {known.bytes, known.changed_ns, known.inode, known.digest};
-  write_atomically(file_, kept.dump(-1, ' ', false, Json::error_handler_t::replace));
+  write_atomically(file_, kept.dump(-1, ' ', false, PlainJson::error_handler_t::replace));
   is_new_ = false;
 }
 

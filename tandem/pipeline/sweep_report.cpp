@@ -11,7 +11,7 @@
 namespace tandem::pipeline {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using ReportJson = nlohmann::ordered_json;
 
 std::string_view name_of(TrialState state) {
   switch (state) {
@@ -99,22 +99,24 @@ std::string sweep_table(const Sweep& sweep, const SweepResult& result) {
 }
 
 std::string sweep_json(const Sweep& sweep, const SweepResult& result) {
-  Json trials = Json::array();
+  ReportJson trials = ReportJson::array();
   for (size_t trial : result.ranking) {
     const TrialResult& each = result.trials[trial];
-    Json object = {
+    ReportJson object = {
         {"trial", trial},
         {"sets", sweep.trials[trial].sets},
         {"run", sweep.run_of(trial).string()},
         {"state", name_of(each.state)},
         {"steps", each.steps},
         {"of", sweep.trials[trial].steps},
-        {"loss", std::isfinite(each.loss) && each.state != TrialState::Failed ? Json(each.loss) : Json()}};
+        {"loss", std::isfinite(each.loss) && each.state != TrialState::Failed ? ReportJson(each.loss)
+                                                                              : ReportJson()}};
     if (!each.note.empty()) object["note"] = each.note;
     trials.push_back(std::move(object));
   }
-  const Json all = {{"compared_by", result.by_eval ? "eval_loss" : "loss"}, {"trials", std::move(trials)}};
-  return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const ReportJson all = {{"compared_by", result.by_eval ? "eval_loss" : "loss"},
+                          {"trials", std::move(trials)}};
+  return all.dump(1, ' ', false, ReportJson::error_handler_t::replace) + "\n";
 }
 
 std::string sweep_svg(const Sweep& sweep, const SweepResult& result) {

@@ -65,9 +65,9 @@ LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at) 
   return options;
 }
 
-Unit unit_of(const ModelConfig& model) {
-  if (model.is_language_model()) return Unit::Tokens;
-  return model.has(kStages) ? Unit::Images : Unit::Samples;
+CountedIn unit_of(const ModelConfig& model) {
+  if (model.is_language_model()) return CountedIn::Tokens;
+  return model.has(kStages) ? CountedIn::Images : CountedIn::Samples;
 }
 
 bool names_on_both_sides(const DataConfig& data, const std::string& set) {

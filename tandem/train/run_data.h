@@ -19,7 +19,7 @@ SampleSpec sample_spec(const Config& config);          // what its model takes
 LoaderOptions train_loader_options(const Config& config, const MeshPosition& at = {});
 LoaderOptions eval_loader_options(const Config& config, const MeshPosition& at = {});
 
-Unit unit_of(const ModelConfig& model);  // of what it trains on
+CountedIn unit_of(const ModelConfig& model);  // of what it trains on
 
 // Whether `set` is a text file that both data.train and data.eval name: its end is kept for evaluation then.
 bool keeps_end_apart(const DataConfig& data, const std::string& set);

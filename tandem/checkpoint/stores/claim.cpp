@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 constexpr std::string_view kPrefix = "claim-";
-constexpr int64_t kMostText = 4096;
+constexpr int64_t kMostClaimBytes = 4096;
 
 std::string name_of(int64_t sequence) { return fmt::format("{}{:08}", kPrefix, sequence); }
 
@@ -35,7 +35,7 @@ std::vector<int64_t> sequences(const StoreRef& store) {
 }
 
 Claim read_claim(const StoreRef& store, int64_t sequence) {
-  const std::string text = read_text(*store->open(name_of(sequence)), kMostText);
+  const std::string text = read_text(*store->open(name_of(sequence)), kMostClaimBytes);
   const nlohmann::json content = nlohmann::json::parse(text, nullptr, false);
   const auto field = [&](const char* key) {
     return content.is_object() && content.contains(key) && content[key].is_string()

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tandem/base/error.h"
+#include "tandem/base/system.h"
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/part.h"
 #include "tandem/checkpoint/running_digest.h"
@@ -20,10 +21,6 @@ constexpr auto kBetweenProgress = std::chrono::seconds(5);
 constexpr auto kStorePoll = std::chrono::milliseconds(500);  // each look at a draft is a call of the store
 
 std::string progress_note(int rank) { return fmt::format("progress-{:05}", rank); }
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Reads from front to back; of an object that is far a few MiB with one call, however little is asked for.
 class InOrder {
@@ -151,14 +148,14 @@ void CheckpointUploader::work(UploadJob& job) {
   UploadReport report;
   report.step = job.step;
   report.address = store_->description(job.name);
-  const auto start = Clock::now();
+  const double start = steady_s();
   try {
     upload(job, report);
   } catch (const std::exception& error) {
     report.failed = true;
     report.warning = error.what();
   }
-  report.seconds = seconds_since(start);
+  report.seconds = steady_s() - start;
   job.files.clear();
   if (events_.ended) events_.ended(report);
 }

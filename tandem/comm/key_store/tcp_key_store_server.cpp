@@ -20,9 +20,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kProofTime{5000};  // for a stranger to show that it is none
-constexpr milliseconds kLeastTime{100};   // that it has even when others come
-constexpr milliseconds kPause{100};       // where the process has no descriptor left
+constexpr milliseconds kStrangerTime{5000};  // for a stranger to show that it is none
+constexpr milliseconds kLeastTime{100};      // that it has even when others come
+constexpr milliseconds kPause{100};          // where the process has no descriptor left
 constexpr int64_t kForever = 1000000000000;
 constexpr int kAcceptsAtOnce = 32;       // between looks at those who are there
 constexpr size_t kMostUnsent = 1 << 20;  // whoever does not read is not heard either
@@ -282,9 +282,9 @@ int TcpKeyStoreServer::attend() {
       client->waits = false;
       reply(*client, {"late"});
     }
-    if (client->is_stranger() && client->came + kProofTime <= now) client->socket.close();
+    if (client->is_stranger() && client->came + kStrangerTime <= now) client->socket.close();
     if (client->waits) next = std::min(next, client->give_up);
-    if (client->is_stranger()) next = std::min(next, client->came + kProofTime);
+    if (client->is_stranger()) next = std::min(next, client->came + kStrangerTime);
   }
   std::erase_if(clients_, [](const auto& client) { return !client->socket.open(); });
   if (now < accept_again_) {

@@ -22,13 +22,13 @@ constexpr size_t kMaxUnknownGuests = 128;  // who have not said for what they co
 constexpr size_t kMaxGuestsForOneLink = 4;
 constexpr int kAcceptsInATurn = 32;
 constexpr milliseconds kGuestTime{10000};
-constexpr milliseconds kLook{100};
-constexpr milliseconds kFirstPause{5}, kLongestPause{200};
+constexpr milliseconds kNextLook{100};
+constexpr milliseconds kFirstPause{5}, kLongestRetryPause{200};
 // Who waits to be visited gives up after who visits, which knows more about why.
-constexpr milliseconds kGrace{1000};
+constexpr milliseconds kLateGrace{1000};
 
 // How much may be on its way is left to the kernel, which measures it.
-void send_at_once(int fd) {
+void send_without_delay(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
@@ -94,7 +94,7 @@ struct TcpLinks::Visit {
     connecting.close();
     talk.reset();
     next_try = Clock::now() + pause;
-    pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, kLongestRetryPause);
   }
 };
 
@@ -162,7 +162,7 @@ void TcpLinks::plan_visits(const Waiting& waiting) {
 void TcpLinks::wait_for_news() {
   std::vector<pollfd> entries{{listener_.fd(), POLLIN, 0}};
   const auto now = Clock::now();
-  milliseconds limit = kLook;
+  milliseconds limit = kNextLook;
   for (const auto& guest : guests_) entries.push_back({guest->talk.fd(), POLLIN, 0});
   for (const auto& visit : visits_) {
     if (visit->done) continue;
@@ -197,7 +197,7 @@ void TcpLinks::accept_guests() {
       return;
     }
     if (!socket.open()) return;
-    send_at_once(socket.fd());
+    send_without_delay(socket.fd());
     make_room();
     guests_.push_back(std::make_unique<Guest>(
         Guest{.talk = LinkTalk::listen(std::move(socket)), .deadline = Clock::now() + kGuestTime}));
@@ -253,7 +253,7 @@ void TcpLinks::go_on(Visit& visit) {
   }
   if (visit.connecting.open()) {
     if (const int error = error_of(visit.connecting); error != 0) return visit.fail(std::strerror(error));
-    send_at_once(visit.connecting.fd());
+    send_without_delay(visit.connecting.fd());
     visit.talk.emplace(
         LinkTalk::knock(std::move(visit.connecting), visit.name, secret_, purpose(visit.name, visit.token)));
   }
@@ -274,7 +274,7 @@ void TcpLinks::check_time(const Waiting& waiting) const {
                                          ? fmt::format("at {} port {}: no answer", visit->host, visit->port)
                                          : visit->problem);
   }
-  if (now >= waiting.deadline + kGrace) waiting.late(missing_.begin()->client, "");
+  if (now >= waiting.deadline + kLateGrace) waiting.late(missing_.begin()->client, "");
 }
 
 }  // namespace tandem

@@ -57,7 +57,7 @@ BIO_METHOD* socket_method() {
   return method;
 }
 
-bool wait_for(int fd, short events, Deadline deadline) {
+bool wait_until_ready(int fd, short events, Deadline deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   pollfd entry{fd, events, 0};
   return left.count() > 0 &&
@@ -92,7 +92,7 @@ void TlsChannel::complete(Do action, Deadline deadline, const char* what) {
     if (result > 0) return;
     const int error = SSL_get_error(ssl_.get(), result);
     const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
-    if (waits && wait_for(fd_, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, deadline)) continue;
+    if (waits && wait_until_ready(fd_, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, deadline)) continue;
     if (waits) throw CommError("tls: {}: no answer in time", what);
     const long verified = SSL_get_verify_result(ssl_.get());
     if (verified != X509_V_OK)

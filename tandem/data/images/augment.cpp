@@ -59,7 +59,7 @@ void change_colors(const ColorChange& by, int64_t pixels, int64_t channels, floa
 
 }  // namespace
 
-Box random_box(const ImageSize& size, double least, RngCursor& draw) {
+PixelBox random_box(const ImageSize& size, double least, RngCursor& draw) {
   constexpr int kTries = 10;
   const auto height = static_cast<double>(size.height), width = static_cast<double>(size.width);
   for (int i = 0; i < kTries; ++i) {

@@ -19,7 +19,7 @@ struct Augmentation {
 };
 
 // A part with a share of the area between `least` and 1 and sides of 3:4 to 4:3, anywhere in the image.
-Box random_box(const ImageSize& size, double least, RngCursor& draw);
+PixelBox random_box(const ImageSize& size, double least, RngCursor& draw);
 
 // In place, image[side, side, channels]: shifts by up to `pad` pixels over black, turns from left to right,
 // changes colours. `white` is the value of white; what colours would exceed is cut off.

@@ -65,7 +65,7 @@ TEST(Augment, CutsOutPartsOfTheSizeThatWasAskedFor) {
   const ImageSize size{300, 400};
   for (uint64_t sample = 0; sample < 200; ++sample) {
     RngCursor draw(1, sample);
-    const Box box = random_box(size, 0.2, draw);
+    const PixelBox box = random_box(size, 0.2, draw);
     EXPECT_GE(box.top, 0);
     EXPECT_GE(box.left, 0);
     EXPECT_LE(box.top + box.height, 300.0001);

@@ -63,8 +63,8 @@ TEST(Decode, APartOfAJpegIsThatPartOfTheWhole) {
     const std::string jpeg = jpeg_of(noisy_picture(203, 301), sampled);
     for (const int64_t reduce : {1, 2, 4}) {
       const Picture whole = decode(jpeg, "a.jpg", 3, reduce);
-      for (const Box& box :
-           {Box{0, 0, 203, 301}, Box{100, 200, 60, 80}, Box{37, 51, 100, 20}, Box{1, 290, 202, 11}}) {
+      for (const PixelBox& box : {PixelBox{0, 0, 203, 301}, PixelBox{100, 200, 60, 80},
+                                  PixelBox{37, 51, 100, 20}, PixelBox{1, 290, 202, 11}}) {
         const PicturePart part = part_of(jpeg, "a.jpg", 3, {box, reduce, false});
         ASSERT_EQ(part.whole.height, whole.height);
         const auto scale = static_cast<double>(reduce);
@@ -154,7 +154,7 @@ TEST(Resize, FourLanesAFlipAndAScaleAreAsThreeAndThen) {
   }
   const Finish finish{.flip = true, .factor = {0.5f, 2, 1}, .shift = {1, -3, 0}};
   for (const int64_t side : {1, 7, 40, 64}) {
-    const Box box{3.5, 10.25, 48, 61.5};
+    const PixelBox box{3.5, 10.25, 48, 61.5};
     std::vector<float> plain(static_cast<size_t>(side * side * 3)), wide(plain.size()), other(plain.size());
     resize(three.pixels.data(), {57, 91}, 3, box, side, {}, plain.data());
     resize(four.data(), {57, 91}, 4, box, side, finish, wide.data());

@@ -9,7 +9,7 @@ namespace tandem {
 namespace {
 
 // A pixel at the edge of a box that becomes smaller sees half a pixel's width beyond it.
-Box with_reach(const Box& box, int64_t side, const ImageSize& whole) {
+PixelBox with_reach(const PixelBox& box, int64_t side, const ImageSize& whole) {
   const double down = box.height / static_cast<double>(2 * side);
   const double along = box.width / static_cast<double>(2 * side);
   const double top = std::max(0.0, box.top - down), left = std::max(0.0, box.left - along);
@@ -19,7 +19,7 @@ Box with_reach(const Box& box, int64_t side, const ImageSize& whole) {
 }
 
 // As much smaller as leaves a pixel for each that is wanted.
-int64_t reduction(const Box& box, int64_t side) {
+int64_t reduction(const PixelBox& box, int64_t side) {
   int64_t reduce = 8;
   const double least = std::min(box.height, box.width);
   while (reduce > 1 && least / static_cast<double>(reduce) < static_cast<double>(side)) reduce /= 2;
@@ -30,7 +30,7 @@ int64_t reduction(const Box& box, int64_t side) {
 
 void view_image(const StoredImage& image, const std::string& name, ViewOptions options, float* dst) {
   thread_local PicturePart part;  // its memory is used again
-  Box box;
+  PixelBox box;
   ImageSize whole;
   const auto choose = [&](const ImageSize& size) {
     whole = size;

@@ -100,7 +100,7 @@ bool read_rows(jpeg_decompress_struct* info, const Area* area, unsigned char* ds
 }
 
 // With a margin, so that what is interpolated at the edges of a part is not seen.
-Area area_of(const Box& box, JDIMENSION height, JDIMENSION width) {
+Area area_of(const PixelBox& box, JDIMENSION height, JDIMENSION width) {
   constexpr double kMargin = 2;
   const auto at_least = [](double edge) { return static_cast<JDIMENSION>(std::max(0.0, std::floor(edge))); };
   const auto at_most = [](double edge, JDIMENSION size) {
@@ -181,8 +181,8 @@ void JpegDecoder::read(int64_t channels, const WantedPart& wanted, PicturePart& 
   const double height = info.image_height, width = info.image_width;
   if (!start(&info, space, wanted.reduce)) refuse();
   const double down = info.output_height / height, along = info.output_width / width;
-  const Box box{wanted.box.top * down, wanted.box.left * along, wanted.box.height * down,
-                wanted.box.width * along};
+  const PixelBox box{wanted.box.top * down, wanted.box.left * along, wanted.box.height * down,
+                     wanted.box.width * along};
   part.whole = {info.output_height, info.output_width};
   Area area = area_of(box, info.output_height, info.output_width);
   if (!narrow(&info, &area)) refuse();

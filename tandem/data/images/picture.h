@@ -18,13 +18,13 @@ struct Picture {
 };
 
 // In pixels; edges may lie within one.
-struct Box {
+struct PixelBox {
   double top = 0, left = 0, height = 0, width = 0;
 };
 
 // What is wanted of an image.
 struct WantedPart {
-  Box box;                // in pixels of the image
+  PixelBox box;           // in pixels of the image
   int64_t reduce = 1;     // 1, 2, 4 or 8: a JPEG may come out that many times smaller, which is less work
   bool thorough = false;  // whether what is broken elsewhere in the image is an error, too
 };
@@ -37,7 +37,7 @@ struct PicturePart {
 };
 
 // The largest square in the middle: what evaluation sees.
-inline Box middle_square(const ImageSize& size) {
+inline PixelBox middle_square(const ImageSize& size) {
   const auto side = static_cast<double>(size.height < size.width ? size.height : size.width);
   return {(static_cast<double>(size.height) - side) / 2, (static_cast<double>(size.width) - side) / 2, side,
           side};

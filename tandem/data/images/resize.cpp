@@ -102,7 +102,7 @@ HWY_ATTR void resize_row<4>(const float* src, const Taps& taps, int64_t side, co
 #endif
 
 template <int kLanes, typename S>
-void resize_as(const S* src, const ImageSize& size, const Box& box, int64_t side, const Finish& finish,
+void resize_as(const S* src, const ImageSize& size, const PixelBox& box, int64_t side, const Finish& finish,
                float* dst) {
   constexpr int64_t kChannels = kLanes == 4 ? 3 : kLanes;
   const Taps down(box.top, box.height, size.height, side);
@@ -120,7 +120,7 @@ void resize_as(const S* src, const ImageSize& size, const Box& box, int64_t side
 }
 
 template <typename S>
-void resize_any(const S* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+void resize_any(const S* src, const ImageSize& size, int64_t lanes, const PixelBox& box, int64_t side,
                 const Finish& finish, float* dst) {
   switch (lanes) {
     case 1: return resize_as<1>(src, size, box, side, finish, dst);
@@ -131,11 +131,11 @@ void resize_any(const S* src, const ImageSize& size, int64_t lanes, const Box& b
 
 }  // namespace resizing
 
-void resize_bytes(const uint8_t* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+void resize_bytes(const uint8_t* src, const ImageSize& size, int64_t lanes, const PixelBox& box, int64_t side,
                   const Finish& finish, float* dst) {
   resizing::resize_any(src, size, lanes, box, side, finish, dst);
 }
-void resize_floats(const float* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+void resize_floats(const float* src, const ImageSize& size, int64_t lanes, const PixelBox& box, int64_t side,
                    const Finish& finish, float* dst) {
   resizing::resize_any(src, size, lanes, box, side, finish, dst);
 }
@@ -150,12 +150,12 @@ namespace tandem {
 HWY_EXPORT(resize_bytes);
 HWY_EXPORT(resize_floats);
 
-void resize(const uint8_t* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+void resize(const uint8_t* src, const ImageSize& size, int64_t lanes, const PixelBox& box, int64_t side,
             const Finish& finish, float* dst) {
   HWY_DYNAMIC_DISPATCH(resize_bytes)(src, size, lanes, box, side, finish, dst);
 }
 
-void resize(const float* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+void resize(const float* src, const ImageSize& size, int64_t lanes, const PixelBox& box, int64_t side,
             const Finish& finish, float* dst) {
   HWY_DYNAMIC_DISPATCH(resize_floats)(src, size, lanes, box, side, finish, dst);
 }

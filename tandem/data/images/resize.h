@@ -17,9 +17,9 @@ struct Finish {
 
 // src[height, width, lanes] to dst[side, side, channels]: `lanes` is 1, 3 or 4, and channels are as many, but
 // 3 of 4.
-void resize(const uint8_t* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+void resize(const uint8_t* src, const ImageSize& size, int64_t lanes, const PixelBox& box, int64_t side,
             const Finish& finish, float* dst);
-void resize(const float* src, const ImageSize& size, int64_t lanes, const Box& box, int64_t side,
+void resize(const float* src, const ImageSize& size, int64_t lanes, const PixelBox& box, int64_t side,
             const Finish& finish, float* dst);
 
 }  // namespace tandem

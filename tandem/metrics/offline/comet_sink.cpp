@@ -46,7 +46,7 @@ std::optional<T> number_after(std::string_view line, std::string_view words) {
   return error == std::errc() && end != begin ? std::optional(value) : std::nullopt;
 }
 
-struct Kept {
+struct KeptRows {
   size_t bytes = 0;  // of messages.json
   int64_t start_ms = 0;
   StepSequence steps;
@@ -55,8 +55,8 @@ struct Kept {
 
 // What of the lines a run keeps that goes on behind step `last`. They are looked for without the archive's
 // directory, which is not there where a write was cut off.
-Kept read_kept(std::string_view archive, int64_t last) {
-  Kept kept;
+KeptRows read_kept(std::string_view archive, int64_t last) {
+  KeptRows kept;
   const std::string head = zip::growing_head(kMessages);
   if (!archive.starts_with(head)) {
     kept.damaged = !head.starts_with(archive);
@@ -112,7 +112,7 @@ std::string CometSink::resume(int64_t last) {
   fs::path path = newest_named(folder_, "", ".zip");
   if (path.empty()) path = folder_ / (random_id(kKeyLength, "0123456789abcdef") + ".zip");
   key_ = path.stem().string();
-  Kept kept;
+  KeptRows kept;
   bytes_ = 0;
   crc_ = 0;
   start_ms_ = in_ms(unix_s());

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kOffline = "offline-run-", kOnline = "run-";
 constexpr size_t kIdLength = 8;
 
-struct Kept {
+struct KeptRecords {
   size_t bytes = 0;
   int64_t records = 0;
   double start_s = 0;
@@ -29,8 +29,8 @@ struct Kept {
 };
 
 // What of a file a run keeps that goes on behind step `last`. That a run has ended is true no more.
-Kept read_kept(const fs::path& path, int64_t last) {
-  Kept kept;
+KeptRecords read_kept(const fs::path& path, int64_t last) {
+  KeptRecords kept;
   if (!is_there(path) || regular_file_bytes(path) == 0) return kept;
   const MappedFile file(path);
   wandb::LogReader reader(
@@ -75,7 +75,7 @@ std::string WandbSink::resume(int64_t last) {
   }
   make_directories(directory / "files");
   const fs::path path = directory / fmt::format("run-{}.wandb", id_);
-  const Kept kept = read_kept(path, last);
+  const KeptRecords kept = read_kept(path, last);
   const std::string copy =
       kept.damaged ? keep_damaged_copy(path, "wandb-was").filename().string() : std::string();
   std::error_code ignored;

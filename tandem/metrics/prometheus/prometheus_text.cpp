@@ -139,7 +139,7 @@ std::string prometheus_text(const RunFigures& figures, PrometheusFormat format) 
   page.gauge("tandem_learning_rate", "Of the last step.", record.lr);
   page.gauge("tandem_gradient_norm", "Before clipping.", record.grad_norm);
   page.gauge("tandem_loss_scale", "Of fp16; else 1.", record.loss_scale);
-  const bool tokens = record.unit == Unit::Tokens;
+  const bool tokens = record.unit == CountedIn::Tokens;
   page.counter(tokens ? "tandem_tokens" : "tandem_samples", "Trained on so far.",
                static_cast<double>(record.count));
   page.gauge(tokens ? "tandem_tokens_per_second" : "tandem_samples_per_second", "Of the last step.",

@@ -39,13 +39,13 @@ int64_t number_of(const fs::path& file) {
   return number;
 }
 
-struct Kept {
+struct KeptEvents {
   StepSequence steps;
   std::string damaged;  // files of which something could not be read
 };
 
 // Leaves the events of steps up to `last` that follow those that are kept already.
-void cut(const fs::path& path, int64_t last, Kept& kept) {
+void cut(const fs::path& path, int64_t last, KeptEvents& kept) {
   size_t good = 0, rows = 0;
   bool damaged = false;
   std::optional<MappedFile> file;
@@ -89,7 +89,7 @@ TensorboardSink::TensorboardSink(const SinkOptions& options)
 
 std::string TensorboardSink::resume(int64_t last) {
   make_directories(folder_);
-  Kept kept;
+  KeptEvents kept;
   int64_t number = static_cast<int64_t>(unix_s());
   for (const fs::path& file : event_files(folder_)) {
     number = std::max(number, number_of(file) + 1);

@@ -26,7 +26,7 @@ constexpr std::string_view kName = "blocks-";
 constexpr uint64_t kBeingWritten =
     ~uint64_t{0};  // no block's key; of a writer that was killed, it is overwritten one day
 
-int open_file(const fs::path& path) {
+int open_block(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) throw IoError("{}: cannot open: {}", path.string(), std::strerror(errno));
   return fd;
@@ -68,7 +68,7 @@ BlockCache::BlockCache(const fs::path& directory, int64_t bytes)
       fs::remove(entry.path(), ignored);
   }
   const int64_t size = num_slots_ * kBlock;
-  blocks_.emplace(open_file(directory_ / name));
+  blocks_.emplace(open_block(directory_ / name));
   const int64_t missing = size - allocated(blocks_->get()), free = free_disk_bytes(directory_);
   if (missing > free) {
     throw ConfigError(
@@ -79,7 +79,7 @@ BlockCache::BlockCache(const fs::path& directory, int64_t bytes)
   resize(blocks_->get(), directory_ / name, size);
   const auto index_bytes = static_cast<size_t>(num_slots_) * sizeof(Entry);
   const fs::path index_path = directory_ / (name + ".index");
-  const Descriptor index(open_file(index_path));
+  const Descriptor index(open_block(index_path));
   resize(index.get(), index_path, static_cast<int64_t>(index_bytes));
   void* mapped = ::mmap(nullptr, index_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, index.get(), 0);
   if (mapped == MAP_FAILED) throw IoError("{}: cannot map: {}", index_path.string(), std::strerror(errno));

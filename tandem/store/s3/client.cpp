@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "tandem/base/error.h"
 #include "tandem/store/s3/answers.h"
@@ -64,12 +65,16 @@ Request Client::make_request(const Call& call, const KeyPair& keys) {
   return request;
 }
 
-Client::Verdict Client::judge(const Answer& answer, std::initializer_list<int> accepted,
-                              const KeyPair& keys) {
+Client::Verdict Client::judge(const Answer& answer, std::initializer_list<int> accepted, const KeyPair& keys,
+                              bool& has_renewed) {
   const std::string code = code_in(answer);
   if (answer.good() && code.empty()) return Verdict::Good;
   if (is_one_of(code, {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"}))
     return credentials_.renew(keys) ? Verdict::AgainAtOnce : Verdict::Failed;
+  // A HEAD has no body that says why. Keys that were lent may have ended: new ones are worth one try.
+  if ((answer.status == 400 || answer.status == 403) && answer.body.empty() && !keys.session.empty() &&
+      !std::exchange(has_renewed, true) && credentials_.renew(keys))
+    return Verdict::AgainAtOnce;
   if (code == "RequestTimeTooSkewed") {
     const std::time_t theirs = curl_getdate(answer.header("date").c_str(), nullptr);
     if (theirs > 0) clock_ahead_.store(static_cast<int64_t>(theirs) - environment_.now());
@@ -114,10 +119,11 @@ std::string Client::explain(const Call& call, const Answer& answer, int attempts
 
 Answer Client::call(const Call& call, std::initializer_list<int> accepted,
                     std::optional<std::span<std::byte>> into) {
+  bool has_renewed = false;
   for (int attempt = 1;; ++attempt) {
     const KeyPair keys = credentials_.keys();
     Answer answer = http_.send(make_request(call, keys), into);
-    const Verdict verdict = judge(answer, accepted, keys);
+    const Verdict verdict = judge(answer, accepted, keys, has_renewed);
     if (verdict == Verdict::Good) return answer;
     if (verdict == Verdict::Failed || attempt >= retries_.most || given_up_.load())
       throw IoError("{}", explain(call, answer, attempt));

@@ -49,7 +49,8 @@ class Client {
  private:
   enum class Verdict { Good, Again, AgainAtOnce, Failed };
   Request make_request(const Call& call, const KeyPair& keys);
-  Verdict judge(const Answer& answer, std::initializer_list<int> accepted, const KeyPair& keys);
+  Verdict judge(const Answer& answer, std::initializer_list<int> accepted, const KeyPair& keys,
+                bool& has_renewed);
   void pause(int attempt) const;
   std::string explain(const Call& call, const Answer& answer, int attempts) const;
 

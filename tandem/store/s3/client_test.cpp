@@ -168,15 +168,23 @@ TEST_F(S3Client, FetchesLentKeysAnewWhenTheyAreRefused) {
   server.set_page("GET /role", page("first"));
   S3Store lent_store("s3://bucket/p", {}, lent);
   lent_store.put("a", "1");
+  const auto refuse = [](const std::string& id) {
+    return [credential = "Credential=" + id](int, const SeenRequest& request) {
+      const auto who = request.headers.find("authorization");
+      return who != request.headers.end() && who->second.find(credential) != std::string::npos
+                 ? Trouble::Expired
+                 : Trouble::None;
+    };
+  };
   server.set_page("GET /role", page("second"));
-  server.set_trouble([](int, const SeenRequest& request) {
-    const auto who = request.headers.find("authorization");
-    return who != request.headers.end() && who->second.find("Credential=first") != std::string::npos
-               ? Trouble::Expired
-               : Trouble::None;
-  });
+  server.set_trouble(refuse("first"));
   lent_store.put("a", "2");
   EXPECT_EQ(text(lent_store, "a"), "2");
+  server.set_page("GET /role", page("third"));
+  server.set_trouble(refuse("second"));
+  EXPECT_TRUE(lent_store.exists("a"));  // asked with HEAD, whose refusal does not say why
+  server.set_trouble(refuse("third"));
+  EXPECT_THROW(lent_store.exists("a"), IoError);  // new keys are tried once
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ bool is_parameter(std::string_view tensor) {
 
 // Buffers, before a colon and the name of a unit.
 constexpr std::string_view kWeights = "weights", kGradients = "grads", kPartsOfGradients = "grads_part";
-constexpr int64_t kAtOnce = 1 << 20;  // elements: what is copied stays small
+constexpr int64_t kElemsAtOnce = 1 << 20;  // elements: what is copied stays small
 
 // The values of elements [first, first + count) of a buffer.
 std::vector<float> values_of(const Session& session, const Slice& slice, int64_t first, int64_t count) {
@@ -150,8 +150,8 @@ void TensorHistograms::take(std::string_view kind, double scale, std::vector<His
     if (found == parts.end()) return;
     for (const auto& [slice, piece] : found->second) {
       const int64_t end = piece->offset + piece->box.elems();
-      for (int64_t first = piece->offset; first < end; first += kAtOnce) {
-        std::vector<float> values = values_of(session_, *slice, first, std::min(kAtOnce, end - first));
+      for (int64_t first = piece->offset; first < end; first += kElemsAtOnce) {
+        std::vector<float> values = values_of(session_, *slice, first, std::min(kElemsAtOnce, end - first));
         for (float& value : values) value = static_cast<float>(value / scale);
         one.add(values);
       }
