@@ -1,7 +1,7 @@
 # cmake -DFILES=a;b -DOUT=x.cpp -DHEADER=h -DNAMESPACE=n -DFUNCTION=f -P embed.cmake: a source whose function gives the
 # files' text by name.
 set(text "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\nnamespace {\n\n")
-string(APPEND text "struct Part {\n  std::string_view name, text;\n};\n\nconstexpr Part kParts[] = {\n")
+string(APPEND text "struct EmbeddedPart {\n  std::string_view name, text;\n};\n\nconstexpr EmbeddedPart kEmbeddedParts[] = {\n")
 foreach(file ${FILES})
   get_filename_component(name ${file} NAME)
   file(READ ${file} content)
@@ -14,5 +14,5 @@ foreach(file ${FILES})
   endwhile()
 endforeach()
 string(APPEND text "};\n\n}  // namespace\n\nstd::string ${FUNCTION}(std::string_view name) {\n  std::string text;\n")
-string(APPEND text "  for (const Part& part : kParts) {\n    if (part.name == name) text += part.text;\n  }\n  return text;\n}\n\n}  // namespace ${NAMESPACE}\n")
+string(APPEND text "  for (const EmbeddedPart& part : kEmbeddedParts) {\n    if (part.name == name) text += part.text;\n  }\n  return text;\n}\n\n}  // namespace ${NAMESPACE}\n")
 file(WRITE ${OUT} "${text}")

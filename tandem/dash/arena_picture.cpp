@@ -68,7 +68,7 @@ void visit_activations(const PlainJson& command, const char* side, Visit&& visit
   }
 }
 
-nlohmann::ordered_json draw(const PlainJson& plan) {
+nlohmann::ordered_json draw_arena(const PlainJson& plan) {
   const PlainJson& executable = plan.at("executables").at(0);
   const PlainJson& commands = executable.at("commands");
   nlohmann::ordered_json picture = {{"arena_bytes", plan.at("planned_bytes").at("activations")},
@@ -97,7 +97,7 @@ nlohmann::ordered_json draw(const PlainJson& plan) {
 
 nlohmann::ordered_json arena_picture(const PlainJson& plan) {
   try {
-    return draw(plan);
+    return draw_arena(plan);
   } catch (const PlainJson::exception&) {
     return nullptr;  // of another version, or somebody else's file
   }

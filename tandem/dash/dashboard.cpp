@@ -20,7 +20,6 @@ namespace {
 constexpr size_t kMostPoints = 20000;
 constexpr size_t kMostNews = 400;  // rows; then the client asks anew
 constexpr int64_t kMostTrace = 64 << 20;
-constexpr int64_t kMostPlan = 256 << 20;
 constexpr std::string_view kCookie = "tandem_token";
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

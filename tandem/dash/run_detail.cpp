@@ -15,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostEvents = 1000;
-constexpr int64_t kMostPlan = 256 << 20;
 constexpr size_t kMostRanks = 1024;
 constexpr int64_t kMostManifest = 16 << 20;
 constexpr size_t kMostDigests = 20;  // of the newest checkpoints

@@ -14,6 +14,8 @@ namespace tandem::dash {
 
 using Json = nlohmann::ordered_json;
 
+inline constexpr int64_t kMostPlan = 256 << 20;  // bytes of a plan.json that are read
+
 class RunFolder {
  public:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}

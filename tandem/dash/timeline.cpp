@@ -68,7 +68,7 @@ nlohmann::ordered_json list_of(const std::map<std::string, size_t>& names) {
   return list;
 }
 
-nlohmann::ordered_json draw(const PlainJson& trace) {
+nlohmann::ordered_json draw_steps(const PlainJson& trace) {
   const PlainJson& events = trace.at("traceEvents");
   std::map<Lane, std::string> titles;
   for (const PlainJson& event : events) {
@@ -108,7 +108,7 @@ nlohmann::ordered_json draw(const PlainJson& trace) {
 
 nlohmann::ordered_json timeline(const PlainJson& trace) {
   try {
-    return draw(trace);
+    return draw_steps(trace);
   } catch (const PlainJson::exception&) {
     return nullptr;  // somebody else's file
   }

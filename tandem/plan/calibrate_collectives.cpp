@@ -20,13 +20,13 @@ struct Buffers {
   std::vector<float> whole, part;
 };
 
-struct Kind {
+struct Measured {
   std::string_view name;
   bool of_two;  // its time does not depend on how many others there are
   void (*run)(Communicator& comm, Buffers& buffers);
 };
 
-constexpr Kind kKinds[] = {
+constexpr Measured kMeasured[] = {
     {"all_reduce", false,
      [](Communicator& comm, Buffers& b) { comm.all_reduce(bytes_of(b.whole), DType::F32, "calibrate"); }},
     {"reduce_scatter", false,
@@ -52,7 +52,7 @@ constexpr int kRounds = 7;
 constexpr int64_t kLeastBytes = 4 << 10, kStep = 4;
 
 // Seconds of a call, the median of some rounds.
-double time_of(const Kind& kind, Communicator& comm, int64_t bytes) {
+double time_of(const Measured& kind, Communicator& comm, int64_t bytes) {
   const auto ranks = static_cast<size_t>(comm.size());
   const size_t part = (static_cast<size_t>(bytes) / sizeof(float) + ranks - 1) / ranks;
   Buffers buffers{std::vector<float>(part * ranks, 1e-3f), std::vector<float>(part, 1e-3f)};
@@ -80,7 +80,7 @@ void measure_collectives(int ranks, int64_t most_bytes, Calibration& into) {
     threads.emplace_back([&, i] {
       try {
         Communicator& comm = *all[i].get(Axis::Data);
-        for (const Kind& kind : kKinds) {
+        for (const Measured& kind : kMeasured) {
           if (kind.of_two && ranks != 2) continue;
           for (int64_t bytes = kLeastBytes; bytes < kStep * most_bytes; bytes *= kStep) {
             const double seconds = time_of(kind, comm, bytes);

@@ -27,8 +27,6 @@ constexpr double kStoragePrice = 0.023, kEgressPrice = 0.09;  // USD: a GB a mon
 constexpr double kHoursOfMonth = 730;
 constexpr int kOldAfterDays = 90;
 
-double cents(double dollars) { return std::round(dollars * 100) / 100; }
-
 bool is_old(const std::string& date) {
   using namespace std::chrono;
   const auto number = [&](size_t at, size_t count) { return std::stoi(date.substr(at, count)); };
@@ -106,6 +104,8 @@ int64_t host_bytes_on(const TimePlan& plan, const Cluster& cluster) {
 }
 
 }  // namespace
+
+double cents(double dollars) { return std::round(dollars * 100) / 100; }
 
 std::vector<Offer> offers(const TimePlan& plan, const std::vector<Price>& prices, const Job& job,
                           const std::function<double(const Cluster&)>& step_on) {

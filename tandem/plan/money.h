@@ -38,6 +38,8 @@ double parse_amount(const std::string& text, const std::string& flag);
 double parse_dollars(const std::string& text, const std::string& flag);
 double parse_time(const std::string& text, const std::string& flag);
 
+double cents(double dollars);  // rounded to whole ones
+
 // One way to pay for it.
 struct Bill {
   double hours = 0;    // of the wall, rounded as printed

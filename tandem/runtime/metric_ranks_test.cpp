@@ -15,11 +15,11 @@ Graph measured_model() {
   Value x = b.embedding(c.vocab, c.width, true);
   for (int layer = 0; layer < 2; ++layer) {
     const auto block = b.block(layer);
-    const Value qkv = b.linear(b.layer_norm(x), 3 * c.width, "qkv", {.dims = "heads,width"});
+    const Value qkv = b.linear(b.layer_norm(x, "norm"), 3 * c.width, "qkv", {.dims = "heads,width"});
     x = b.add(x, b.linear(b.attention(qkv, c.heads, c.heads), c.width, "out", {.dims = "width,heads"}));
     b.metric("stream/" + std::to_string(layer), x, true);
   }
-  b.cross_entropy(b.linear(b.layer_norm(x), c.vocab, "head", {.bias = false, .dims = "vocab,width"}));
+  b.cross_entropy(b.linear(b.layer_norm(x, "final_norm"), c.vocab, "head", {.bias = false, .dims = "vocab,width"}));
   return b.take();
 }
 

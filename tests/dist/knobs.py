@@ -202,7 +202,7 @@ class Ema(RanksTest):
             losses = self.evaluations(run)
             self.assertEqual(sorted(losses), [2, 4, 6])
             for step, flags in ((6, ["--ema"]), (6, [])):
-                told = json.loads(self.tandem("evaluate", checkpoint(run, step), "--json", *flags).out)["eval_loss"]
+                told = json.loads(self.tandem("evaluate", checkpoint(run, step), "--json", "--samples", 16, *flags).out)["eval_loss"]
                 self.assertAlmostEqual(told, losses[step][1 if flags else 0], delta=1e-6)
             self.assertNotEqual(*losses[6])
             first = [event for event in read_events(run) if event["type"] == "eval"][0]

@@ -66,7 +66,7 @@ class BadConfigs(TandemTest):
 
     def test_what_this_version_cannot_do(self):
         self.refuse_set(["precision", "fp8 needs a GPU", "bf16"], "precision=fp8")
-        self.refuse_set(["parallel.tls", "this version"], "parallel.tls=true", "train.batch=6")
+        self.refuse_set(["checkpoint.memory", "set one of them to 0"], "checkpoint.memory=2", "checkpoint.replay=2")
 
     def test_meshes_that_cannot_work_name_the_nearest_that_does(self):
         for assignments, use in {
