@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tandem/base/split_float.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/ir/infer.h"
@@ -22,15 +24,19 @@ bool are_updated_in_parts(const UnitLayout& layout, const DataAxisOptions& data)
 // The weights of a unit, and what of them this rank updates.
 struct OwnWeights {
   Value all, own;
-  int64_t elems = 0;  // of `own`
+  int64_t elems = 0;    // of `own`
+  bool padding = true;  // and nothing else is in `own`: no state belongs to it
 };
 OwnWeights own_weights(Graph& graph, const UnitLayout& layout, const Unit& unit,
                        const DataAxisOptions& data) {
   const Range held = data.sharding.weights ? layout.own(unit) : layout.whole(unit);
   const Range made = data.sharding.optimizer ? layout.own(unit) : layout.whole(unit);
   const Value all = weights_leaf(graph, layout, unit, data);
+  const bool padding = std::none_of(unit.params.begin(), unit.params.end(), [&](const UnitParam& param) {
+    return param.begin < made.end && made.begin < param.end();
+  });
   return {all, view(graph, all, made.begin - held.begin, Shape({made.elems()}), unit.block, Phase::Update),
-          made.elems()};
+          made.elems(), padding};
 }
 
 void gather_weights(Graph& graph, const UnitLayout& layout, const Unit& unit, Value own, Value all) {
@@ -60,8 +66,8 @@ Graph build_gather(const UnitLayout& layout, const DataAxisOptions& data, Optimi
     if (unit.frozen) continue;  // restored whole
     const bool blends = entry.averages && !untrained.contains(unit.name);
     if (!in_parts && !blends) continue;
-    auto [weights, own, elems] = own_weights(graph, layout, unit, data);
-    if (blends) {
+    auto [weights, own, elems, padding] = own_weights(graph, layout, unit, data);
+    if (blends && !padding) {
       const Value master = state_leaf(graph, "master", "master", unit, elems);
       const Value lead = state_leaf(graph, entry.states[0].name, "optimizer", unit, elems);
       own = append(graph, Op::BlendWeights, {share, own, master, lead}, {}, unit.block, Phase::Update);
@@ -81,7 +87,12 @@ Graph build_exchange(const UnitLayout& layout, const DataAxisOptions& data, cons
     const auto copy = [&](std::vector<Value> from, std::string_view to) {
       return append(graph, Op::Copy, std::move(from), {{"to", std::string(to)}}, unit.block, Phase::Update);
     };
-    const auto [weights, own, elems] = own_weights(graph, layout, unit, data);
+    const auto [weights, own, elems, padding] = own_weights(graph, layout, unit, data);
+    const bool in_parts = are_updated_in_parts(layout, data);
+    if (padding) {
+      if (in_parts) gather_weights(graph, layout, unit, own, weights);
+      continue;
+    }
     const bool moves = on_host && !data.offload_weights;
     std::vector<Value> places = {
         moves ? copy({own}, "host") : own,
@@ -92,7 +103,7 @@ Graph build_exchange(const UnitLayout& layout, const DataAxisOptions& data, cons
     Value shown = append(graph, Op::ExchangeWeights, places, {{"masters", int64_t{precision.masters()}}},
                          unit.block, Phase::Update);
     if (moves) shown = copy({shown, own}, "device");
-    if (are_updated_in_parts(layout, data)) gather_weights(graph, layout, unit, shown, weights);
+    if (in_parts) gather_weights(graph, layout, unit, shown, weights);
   }
   return graph;
 }

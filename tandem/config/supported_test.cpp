@@ -13,8 +13,10 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
             "run.yaml:1: device: this version trains the family on the CPU only; use cpu or auto");
   EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),
             "run.yaml:1: precision: fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU");
-  EXPECT_EQ(rejection("parallel: {tls: true}"),
-            "run.yaml:1: parallel.tls: this version does not encrypt traffic between ranks; use false");
+  EXPECT_EQ(
+      rejection("device: cuda\nparallel: {tls: true}"),
+      "run.yaml:2: parallel.tls: NCCL, which GPUs talk through, does not encrypt; use false, and a private "
+      "network");
 }
 
 // What `explain` and docs/config.md say of a key.

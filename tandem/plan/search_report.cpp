@@ -30,7 +30,6 @@ constexpr PartName kNames[] = {{&TimeParts::compute, "compute"},         {&TimeP
 
 double hours_alone(const Choice& choice, const Job& job) { return job.steps * choice.plan.step_s / 3600; }
 
-
 }  // namespace
 
 std::string describe(const Choice& choice) {

@@ -19,7 +19,8 @@ Graph measured_model() {
     x = b.add(x, b.linear(b.attention(qkv, c.heads, c.heads), c.width, "out", {.dims = "width,heads"}));
     b.metric("stream/" + std::to_string(layer), x, true);
   }
-  b.cross_entropy(b.linear(b.layer_norm(x, "final_norm"), c.vocab, "head", {.bias = false, .dims = "vocab,width"}));
+  b.cross_entropy(
+      b.linear(b.layer_norm(x, "final_norm"), c.vocab, "head", {.bias = false, .dims = "vocab,width"}));
   return b.take();
 }
 

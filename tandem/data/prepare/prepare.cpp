@@ -145,6 +145,9 @@ class Preparation {
                         {"splits", {{"train", train}, {"eval", eval}}}};
     write_atomically(directory_ / kPreparedIndex, index.dump(2) + "\n");
     fs::remove(directory_ / kState);
+    // Of runs that were killed while they wrote.
+    remove_dead_temporaries(directory_, {kState, kPreparedIndex, "tokenizer.json", "tokenizer.model",
+                                         "tokenizer_config.json", "generation_config.json"});
     return stats_;
   }
 
