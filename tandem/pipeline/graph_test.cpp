@@ -108,7 +108,7 @@ TEST_F(Pipeline, RefusesKeysAndValuesThatItDoesNotKnow) {
   expect_refused("{on: mars, steps: {a: {run: x}}}", {"on: expected local, slurm or kubernetes", "mars"});
   expect_refused("{slurm: {gpu: 1}, steps: {a: {run: x}}}", {"slurm.gpu", "did you mean gpus?"});
   expect_refused("{steps: {a: {run: x, kubernetes: {cpus: -1}}}}", {"a.kubernetes.cpus", "whole number"});
-  expect_refused("steps: {a: {run: x, on: kubernetes}}", {"a.on: kubernetes is not there yet"});
+  expect_refused("steps: {a: {run: x, on: 7}}", {"a.on: expected local, slurm or kubernetes"});
   expect_refused("steps: {a: {run: x, timeout: soon}}", {"a.timeout: expected a time", "'soon'"});
   expect_refused("steps: {a: {run: x, retries: -1}}", {"a.retries: expected a whole number"});
   expect_refused("steps: {a b: {run: x}}", {"expected a name", "'a b'"});

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEnd = "job-end.json";
 
-Json parsed(const fs::path& file) {
+Json json_in(const fs::path& file) {
   if (!is_there(file)) return Json();
   const std::string text = read_text(file);
   try {
@@ -27,7 +27,7 @@ fs::path end_of(const fs::path& note_file) { return note_file.parent_path() / kE
 }  // namespace
 
 std::optional<JobNote> read_note(const fs::path& file) {
-  const Json json = parsed(file);
+  const Json json = json_in(file);
   if (!json.is_object()) return std::nullopt;
   try {
     JobNote note;
@@ -66,7 +66,7 @@ void write_note(const fs::path& file, const JobNote& note) {
 }
 
 std::optional<JobEnd> read_end(const fs::path& note_file, const JobNote& note) {
-  const Json json = parsed(end_of(note_file));
+  const Json json = json_in(end_of(note_file));
   if (!json.is_object() || json.value("attempt", int64_t{0}) != note.attempt) return std::nullopt;
   return JobEnd{json.value("code", 1), json.value("host", "")};
 }

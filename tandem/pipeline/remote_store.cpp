@@ -23,7 +23,7 @@ constexpr const char* kKept = "kept";  // beside the record: the address of the 
 
 std::string name_there(const Plan& plan, size_t step) { return plan.work[step].home.filename().string(); }
 
-Json parsed(const std::string& text, const std::string& where) {
+Json record_from(const std::string& text, const std::string& where) {
   check_json_depth(text, where);
   Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) throw DataError("{}: is no record of a step", where);
@@ -105,7 +105,7 @@ RemoteStore::RemoteStore(const std::string& address) : address_(address), store_
 std::optional<Json> RemoteStore::record(const Plan& plan, size_t step) const {
   const std::string name = name_there(plan, step) + "/" + kRecord;
   try {
-    const Json found = parsed(read_text(*store_->open(name)), store_->description(name));
+    const Json found = record_from(read_text(*store_->open(name)), store_->description(name));
     if (found.value("key", "") != plan.work[step].key)
       throw DataError("{}: is of another key than its name says", store_->description(name));
     return found;
@@ -117,7 +117,7 @@ std::optional<Json> RemoteStore::record(const Plan& plan, size_t step) const {
 void RemoteStore::keep(const Plan& plan, size_t step) {
   const fs::path home = plan.home(step), marker = home / kKept;
   if (is_there(marker) && read_text(marker) == address_ + "\n") return;
-  Json made = parsed(read_text(home / kRecord), (home / kRecord).string());
+  Json made = record_from(read_text(home / kRecord), (home / kRecord).string());
   std::optional<Json> there = record(plan, step);
   const std::string name = name_there(plan, step);
   if (!there) {

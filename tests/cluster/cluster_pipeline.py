@@ -1,9 +1,12 @@
 """What is asked of a pipeline whose steps run on a cluster, whichever it is."""
 
 import json
+import pathlib
 import random
+import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import tandem_run
 from tandem_run import LLAMA, config, snapshot
 
