@@ -5,6 +5,7 @@
 #include "tandem/base/file.h"
 #include "tandem/cli/command.h"
 #include "tandem/config/values.h"
+#include "tandem/pipeline/cluster_job.h"
 #include "tandem/pipeline/runner.h"
 #include "tandem/pipeline/status.h"
 
@@ -41,6 +42,9 @@ ExitCode show_graph(const Plan& plan, const std::string& out) {
 }
 
 ExitCode run_verb(const PipelineFlags& flags) {
+  // What a pipeline's own jobs are made of; FILE is a job's note.
+  if (flags.verb == "attend") return static_cast<ExitCode>(pipeline::attend(flags.file));
+  if (flags.verb == "step") return static_cast<ExitCode>(pipeline::run_job(flags.file));
   if (flags.verb != "run" && flags.verb != "status" && flags.verb != "graph")
     throw ConfigError("tandem pipeline {}: expected run, status or graph", shortened(flags.verb));
   const Plan plan = pipeline::make_plan(pipeline::make_graph(pipeline::read_spec(flags.file, flags.params)));

@@ -104,9 +104,11 @@ TEST_F(Pipeline, RefusesKeysAndValuesThatItDoesNotKnow) {
   expect_refused("{stor: x, steps: {a: {run: x}}}", {"p.yaml:1: stor: no such key", "did you mean store?"});
   expect_refused("steps: {a: {in: [a.txt]}}", {"expected `run`"});
   expect_refused("steps: {a: {run: x}, a: {run: y}}", {"'a' is there twice"});
-  expect_refused("{store: s3://b/p, steps: {a: {run: x}}}", {"store: s3://b/p: only a local directory"});
-  expect_refused("{on: slurm, steps: {a: {run: x}}}", {"on: slurm is not there yet"});
-  expect_refused("steps: {a: {run: x, on: kubernetes}}", {"a.on: kubernetes is not there yet"});
+  expect_refused("{store: gs://b/p, steps: {a: {run: x}}}", {"expected a directory or s3://BUCKET/PREFIX"});
+  expect_refused("{on: mars, steps: {a: {run: x}}}", {"on: expected local, slurm or kubernetes", "mars"});
+  expect_refused("{slurm: {gpu: 1}, steps: {a: {run: x}}}", {"slurm.gpu", "did you mean gpus?"});
+  expect_refused("{steps: {a: {run: x, kubernetes: {cpus: -1}}}}", {"a.kubernetes.cpus", "whole number"});
+  expect_refused("steps: {a: {run: x, on: 7}}", {"a.on: expected local, slurm or kubernetes"});
   expect_refused("steps: {a: {run: x, timeout: soon}}", {"a.timeout: expected a time", "'soon'"});
   expect_refused("steps: {a: {run: x, retries: -1}}", {"a.retries: expected a whole number"});
   expect_refused("steps: {a b: {run: x}}", {"expected a name", "'a b'"});

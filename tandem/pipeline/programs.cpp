@@ -39,6 +39,7 @@ void check_programs(const Plan& plan) {
   std::set<std::string> known = {"tandem"};
   for (size_t step = 0; step < plan.work.size(); ++step) {
     const StepSpec& spec = *plan.graph.steps[step].spec;
+    if (spec.where != Where::Local) continue;  // the node's own
     if (spec.shell || !placeholders(spec.words.front()).empty()) continue;
     const std::string& program = plan.work[step].command.front();
     if (!known.insert(program).second) continue;

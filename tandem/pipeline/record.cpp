@@ -11,6 +11,7 @@
 #include "tandem/base/json_text.h"
 #include "tandem/base/system.h"
 #include "tandem/config/values.h"
+#include "tandem/pipeline/cluster_job.h"
 
 namespace tandem::pipeline {
 namespace {
@@ -127,6 +128,11 @@ void write_record(const Plan& plan, size_t step, const Attempt& attempt, double 
                  {"seconds", seconds},      {"attempts", attempt.number},
                  {"host", hostname()},      {"version", version}};
   if (of.spec->shell) record["variables"] = work.environment;
+  if (const std::optional<JobNote> note = read_note(plan.home(step) / kJobNote)) {
+    record["job"] = {{"on", name_of(note->where)}, {"id", note->id}};
+    if (const std::optional<JobEnd> end = read_end(plan.home(step) / kJobNote, *note))
+      record["host"] = end->host;
+  }
   if (!work.output.empty()) {
     const fs::path output = plan.folder() / work.output;
     const Extent extent = extent_of(output);

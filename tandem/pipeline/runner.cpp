@@ -16,11 +16,13 @@
 #include "tandem/base/system.h"
 #include "tandem/config/values.h"
 #include "tandem/launch/signals.h"
+#include "tandem/pipeline/cluster_job.h"
 #include "tandem/pipeline/lock.h"
 #include "tandem/pipeline/log_tail.h"
 #include "tandem/pipeline/process.h"
 #include "tandem/pipeline/programs.h"
 #include "tandem/pipeline/record.h"
+#include "tandem/pipeline/remote_store.h"
 
 namespace tandem::pipeline {
 namespace {
@@ -29,6 +31,9 @@ namespace fs = std::filesystem;
 
 constexpr double kGraceAfterTimeoutS = 10;
 constexpr double kGraceAfterSignalS = 120;  // a checkpoint may be large
+constexpr int kInterruptedCode = static_cast<int>(ExitCode::Interrupted);
+constexpr int kMostTaken =
+    100;  // times that a cluster may end a step's job: a step that never gets anywhere ends
 
 enum class State { Waiting, Running, Made, Kept, Skipped, Failed, Blocked, Stopped };
 
@@ -51,8 +56,12 @@ class Runner {
         states_(count_, State::Waiting),
         missing_(count_),
         tries_(count_),
+        taken_(count_),
         followers_(count_),
-        metrics_(count_) {}
+        metrics_(count_),
+        far_(count_) {
+    if (!plan.graph.spec.remote.empty()) remote_.emplace(plan.graph.spec.remote);
+  }
 
   ExitCode run() {
     std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody learns how a child ended
@@ -90,7 +99,11 @@ class Runner {
   void begin(size_t step) {
     try {
       if (!condition_holds(step)) return settle(step, State::Skipped);
-      if (std::optional<Json> record = read_record(plan_, step)) return keep(step, *record);
+      if (std::optional<Json> record = read_record(plan_, step)) {
+        if (remote_) remote_->keep(plan_, step);
+        return keep(step, *record);
+      }
+      if (remote_ && (far_[step] = remote_->record(plan_, step))) return keep_far(step);
       start(step);
     } catch (const std::exception& error) {
       fail(step, error.what());
@@ -132,37 +145,115 @@ class Runner {
     settle(step, State::Kept);
   }
 
+  // Made by another, elsewhere: it comes when somebody needs it, or at once where nobody will.
+  void keep_far(size_t step) {
+    metrics_[step] = far_[step]->value("metrics", Json::object());
+    if (followers_[step].empty()) fetch(step);
+    settle(step, State::Kept);
+  }
+
+  void fetch(size_t step) {
+    if (!far_[step]) return;
+    tell(step, "fetched from {}", plan_.graph.spec.remote);
+    remote_->fetch(plan_, step, *far_[step]);
+    far_[step].reset();
+    link_output(plan_, step);
+  }
+
+  void fetch_needs(size_t step) {
+    for (const int other : steps()[step].needs) fetch(static_cast<size_t>(other));
+  }
+
   void start(size_t step) {
+    fetch_needs(step);
+    fs::create_directories(plan_.home(step));
+    steps()[step].spec->where == Where::Local ? start_here(step) : start_job(step);
+  }
+
+  void start_here(size_t step) {
     const Work& work = plan_.work[step];
-    const fs::path home = plan_.home(step);
-    fs::create_directories(home);
-    fs::remove(home / kRecord);
+    fs::remove(plan_.home(step) / kRecord);
     const fs::path output = work.output.empty() ? fs::path() : plan_.folder() / work.output;
     const bool goes_on = work.resumes && is_there(output);
     // An output that appears whole may be there without its record, whose writer was killed.
     if (!work.output.empty() && (!work.resumes || work.appears_whole)) fs::remove_all(output);
-    const Descriptor log(::open((home / kLog).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-    if (log.get() < 0) throw IoError("{}: cannot be written: {}", log_name(step), std::strerror(errno));
+    const Descriptor log = open_log(step);
     const Descriptor captured(
         work.captures ? ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1);
     if (work.captures && captured.get() < 0)
       throw IoError("{}: cannot be written: {}", output.string(), std::strerror(errno));
-    Attempt attempt = read_attempt(plan_, step);
-    attempt = {attempt.number + 1, utc_time(), ::getpid(), ""};
-    write_attempt(plan_, step, attempt);
-    const std::string header = log_header(attempt.number, attempt.start, work.command);
-    if (::write(log.get(), header.data(), header.size()) < 0)
-      throw IoError("{}: cannot be written: {}", log_name(step), std::strerror(errno));
+    begin_attempt(step, log.get());
     ProcessSetup setup{work.command,   work.environment,
                        plan_.folder(), work.captures ? captured.get() : log.get(),
                        log.get(),      lock_.descriptor()};
     if (!steps()[step].spec->shell) setup.command.front() = program_of(setup.command.front());
+    start_process(step, setup, goes_on ? "goes on" : "started");
+  }
+
+  // On a cluster. A job that a runner before this one has left there is waited for.
+  void start_job(size_t step) {
+    const fs::path file = fs::absolute(plan_.home(step) / kJobNote).lexically_normal();
+    const std::string place(name_of(steps()[step].spec->where));
+    const bool is_there_already = has_job(step, file);
+    const Descriptor log = open_log(step);
+    if (!is_there_already) {
+      fs::remove(plan_.home(step) / kRecord);
+      const Attempt attempt = begin_attempt(step, log.get());
+      const JobNote note = make_note(plan_, step, attempt.number);
+      if (note.where == Where::Kubernetes && ::geteuid() == 0) give_away(step);
+      write_note(file, note);
+    }
+    const ProcessSetup setup{{own_program(), "pipeline", "attend", file.string()},
+                             {},
+                             plan_.folder(),
+                             log.get(),
+                             log.get(),
+                             lock_.descriptor()};
+    start_process(step, setup, fmt::format("{} on {}", is_there_already ? "goes on" : "started", place));
+  }
+
+  bool has_job(size_t step, const fs::path& file) const {
+    const std::optional<JobNote> note = read_note(file);
+    if (!note || note->where != steps()[step].spec->where) return false;
+    const Fate fate = fate_of(file, *note);
+    const std::string& output = plan_.work[step].output;
+    if (fate == Fate::Ended && !output.empty() && !is_there(plan_.folder() / output)) return false;
+    return fate != Fate::Gone;
+  }
+
+  // Root's pods are somebody else, who has to write there.
+  void give_away(size_t step) const {
+    const auto user = static_cast<uid_t>(user_of(steps()[step].spec->cluster));
+    for (const fs::path& path : {plan_.home(step), plan_.home(step) / kLog}) {
+      if (::chown(path.c_str(), user, user) != 0)
+        throw IoError("{}: cannot be given to user {}: {}", path.string(), user, std::strerror(errno));
+    }
+  }
+
+  Descriptor open_log(size_t step) const {
+    const int log =
+        ::open((plan_.home(step) / kLog).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (log < 0) throw IoError("{}: cannot be written: {}", log_name(step), std::strerror(errno));
+    return Descriptor(log);
+  }
+
+  Attempt begin_attempt(size_t step, int log) const {
+    Attempt attempt = read_attempt(plan_, step);
+    attempt = {attempt.number + 1, utc_time(), ::getpid(), ""};
+    write_attempt(plan_, step, attempt);
+    const std::string header = log_header(attempt.number, attempt.start, plan_.work[step].command);
+    if (::write(log, header.data(), header.size()) < 0)
+      throw IoError("{}: cannot be written: {}", log_name(step), std::strerror(errno));
+    return attempt;
+  }
+
+  void start_process(size_t step, const ProcessSetup& setup, const std::string& how) {
     ++tries_[step];
     states_[step] = State::Running;
     Running running{step, processes_.start(setup, signals_.outer_mask()), steady_s()};
     if (steps()[step].spec->timeout_s > 0) running.term_s = running.start_s + steps()[step].spec->timeout_s;
     running_.push_back(running);
-    tell(step, "{} ({} of {})", goes_on ? "goes on" : "started", ++begun_, count_);
+    tell(step, "{} ({} of {})", how, ++begun_, count_);
   }
 
   void wait() {
@@ -228,8 +319,12 @@ class Runner {
     } else if (!output.empty() && !is_there(plan_.folder() / output)) {
       failure = fmt::format("ended well, but did not write {{out}}, which was {}", output);
     }
+    const bool was_taken = code == kInterruptedCode && !run.timed_out && !interrupted_ &&
+                           steps()[step].spec->where != Where::Local && ++taken_[step] <= kMostTaken;
     try {
       if (failure.empty()) return finish(step, seconds);
+      // An attendant that was killed has left its job there; else the job is over.
+      if (code != 128 + SIGKILL) fs::remove(plan_.home(step) / kJobNote);
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -237,6 +332,11 @@ class Runner {
       states_[step] = State::Stopped;
       tell(step, "stopped after {}", format_duration(seconds));
       return;
+    }
+    if (was_taken) {
+      --tries_[step];
+      tell(step, "the cluster took its node back after {}; it goes on", format_duration(seconds));
+      return begin(step);
     }
     if (tries_[step] <= steps()[step].spec->retries) {
       tell(step, "{} after {}; tried again, {} of {}", failure, format_duration(seconds), tries_[step],
@@ -248,6 +348,8 @@ class Runner {
 
   void finish(size_t step, double seconds) {
     write_record(plan_, step, read_attempt(plan_, step), seconds, options_.version);
+    fs::remove(plan_.home(step) / kJobNote);
+    if (remote_) remote_->keep(plan_, step);
     if (!plan_.work[step].output.empty())
       metrics_[step] = metrics_of(plan_.folder() / plan_.work[step].output);
     link_output(plan_, step);
@@ -338,8 +440,11 @@ class Runner {
   std::vector<State> states_;
   std::vector<size_t> missing_;
   std::vector<int64_t> tries_;
+  std::vector<int> taken_;
   std::vector<std::vector<size_t>> followers_;
   std::vector<Json> metrics_;
+  std::optional<RemoteStore> remote_;
+  std::vector<std::optional<Json>> far_;  // records of steps that are in the remote store alone
   std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready_;
   std::vector<Running> running_;
   std::vector<size_t> failed_;

@@ -6,6 +6,8 @@
 #include <array>
 #include <charconv>
 #include <set>
+#include <utility>
+#include <variant>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -19,9 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 4> kFileKeys = {"store", "on", "params", "steps"};
-constexpr std::array<std::string_view, 11> kStepKeys = {
-    "run", "in", "out", "needs", "foreach", "when", "retries", "timeout", "on", "shell", "resume"};
+constexpr std::array<std::string_view, 6> kFileKeys = {"store", "on",    "params",
+                                                       "steps", "slurm", "kubernetes"};
+constexpr std::array<std::string_view, 13> kStepKeys = {"run",    "in",      "out",       "needs", "foreach",
+                                                        "when",   "retries", "timeout",   "on",    "shell",
+                                                        "resume", "slurm",   "kubernetes"};
 constexpr size_t kMostInstances = 10000;  // of a step; nor may a file have more of them
 
 std::string joined(std::span<const std::string_view> names) {
@@ -103,16 +107,66 @@ class Reader {
     return found == "true";
   }
 
-  void require_local(const YAML::Node& node, std::string_view what) const {
+  Where where(const YAML::Node& node, std::string_view what) const {
     const std::string found = text(node, what);
-    if (found == "local") return;
-    if (found == "slurm" || found == "kubernetes") {
-      throw ConfigError(
-          "{}: {} is not there yet; expected local: steps run where `tandem pipeline run` does, which may "
-          "itself be a job",
-          place(node, what), found);
+    for (const Where each : {Where::Local, Where::Slurm, Where::Kubernetes}) {
+      if (found == name_of(each)) return each;
     }
-    throw ConfigError("{}: expected local, found {}", place(node, what), in_quotes(found));
+    throw ConfigError("{}: expected local, slurm or kubernetes, found {}", place(node, what),
+                      in_quotes(found));
+  }
+
+  // Over what is there: a step's own go over the file's.
+  void cluster(Where kind, const YAML::Node& node, const std::string& what, ClusterSpec& spec) const {
+    using Text = std::string ClusterSpec::*;
+    using Texts = std::vector<std::string> ClusterSpec::*;
+    using Number = int64_t ClusterSpec::*;
+    using Member = std::variant<Text, Texts, Number>;
+    static const std::map<std::string_view, Member> kBoth = {{"gpus", &ClusterSpec::gpus},
+                                                             {"cpus", &ClusterSpec::cpus},
+                                                             {"memory", &ClusterSpec::memory},
+                                                             {"program", &ClusterSpec::program}};
+    static const std::map<std::string_view, Member> kSlurm = {{"time", &ClusterSpec::time},
+                                                              {"partition", &ClusterSpec::partition},
+                                                              {"account", &ClusterSpec::account},
+                                                              {"qos", &ClusterSpec::qos},
+                                                              {"constraint", &ClusterSpec::constraint}};
+    static const std::map<std::string_view, Member> kKubernetes = {
+        {"image", &ClusterSpec::image},
+        {"namespace", &ClusterSpec::space},
+        {"context", &ClusterSpec::context},
+        {"service_account", &ClusterSpec::service_account},
+        {"shm", &ClusterSpec::shm},
+        {"claim", &ClusterSpec::claims},
+        {"env_secret", &ClusterSpec::env_secrets},
+        {"node_selector", &ClusterSpec::selectors},
+        {"toleration", &ClusterSpec::tolerations},
+        {"user", &ClusterSpec::user}};
+    std::map<std::string_view, Member> known = kind == Where::Slurm ? kSlurm : kKubernetes;
+    known.insert(kBoth.begin(), kBoth.end());
+    std::vector<std::string_view> names;
+    for (const auto& [name, member] : known) names.push_back(name);
+    for (const auto& [key, value] : table(node, names, what)) {
+      const std::string full = fmt::format("{}.{}", what, key);
+      const Member member = known.at(key);
+      if (const Text* one = std::get_if<Text>(&member)) {
+        spec.** one = text(value, full);
+      } else if (const Texts* several = std::get_if<Texts>(&member)) {
+        spec.** several = texts(value, full);
+      } else {
+        spec.**std::get_if<Number>(&member) = whole(value, full, 0, 1000000000);
+      }
+    }
+  }
+
+  int64_t whole(const YAML::Node& node, const std::string& what, int64_t least, int64_t most) const {
+    const std::string found = text(node, what);
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), value);
+    if (error != std::errc() || end != found.data() + found.size() || value < least || value > most)
+      throw ConfigError("{}: expected a whole number from {} to {}, found {}", place(node, what), least, most,
+                        in_quotes(found));
+    return value;
   }
 
   Values params(const YAML::Node& node) const {
@@ -130,7 +184,12 @@ class Reader {
                       place(node, what), in_quotes(name));
   }
 
-  StepSpec step(const std::string& name, const YAML::Node& node) const {
+  struct Defaults {
+    Where where = Where::Local;
+    ClusterSpec slurm, kubernetes;
+  };
+
+  StepSpec step(const std::string& name, const YAML::Node& node, const Defaults& defaults) const {
     StepSpec step;
     step.name = name;
     step.place = place(node, name);
@@ -138,7 +197,15 @@ class Reader {
     if (!keys.contains("run")) throw ConfigError("{}: expected `run`, the step's command", step.place);
     if (keys.contains("shell")) step.shell = flag(keys["shell"], name + ".shell");
     read_command(step, keys["run"]);
-    if (keys.contains("on")) require_local(keys["on"], name + ".on");
+    step.where = keys.contains("on") ? where(keys["on"], name + ".on") : defaults.where;
+    if (step.where != Where::Local)
+      step.cluster = step.where == Where::Slurm ? defaults.slurm : defaults.kubernetes;
+    for (const Where kind : {Where::Slurm, Where::Kubernetes}) {
+      const std::string key(name_of(kind));
+      if (!keys.contains(key)) continue;
+      ClusterSpec unused;  // the step may run there another time: what it says is read all the same
+      cluster(kind, keys[key], name + "." + key, kind == step.where ? step.cluster : unused);
+    }
     if (keys.contains("in")) step.in = texts(keys["in"], name + ".in");
     if (keys.contains("needs")) step.needs = texts(keys["needs"], name + ".needs");
     if (keys.contains("out")) {
@@ -149,14 +216,7 @@ class Reader {
       step.when = parse_condition(text(keys["when"], name + ".when"), place(keys["when"], name + ".when"));
     if (keys.contains("resume")) step.resume = flag(keys["resume"], name + ".resume");
     if (keys.contains("foreach")) read_foreach(step, keys["foreach"]);
-    if (keys.contains("retries")) {
-      const std::string found = text(keys["retries"], name + ".retries");
-      const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), step.retries);
-      if (error != std::errc() || end != found.data() + found.size() || step.retries < 0 ||
-          step.retries > 1000)
-        throw ConfigError("{}: expected a whole number from 0 to 1000, found {}",
-                          place(keys["retries"], name + ".retries"), in_quotes(found));
-    }
+    if (keys.contains("retries")) step.retries = whole(keys["retries"], name + ".retries", 0, 1000);
     if (keys.contains("timeout")) {
       const std::string found = text(keys["timeout"], name + ".timeout");
       const std::optional<double> seconds = parse_time_span(found);
@@ -235,23 +295,39 @@ Spec parse_spec(const std::string& text, const fs::path& file) {
     throw ConfigError("{}: expected a pipeline: `steps:` with their names and commands", file.string());
   auto keys = reader.table(root, kFileKeys, "");
   if (keys.contains("store")) spec.store = reader.text(keys["store"], "store");
-  if (spec.store.find("://") != std::string::npos) {
-    throw ConfigError("{}: {}: only a local directory is there yet; expected a path",
-                      reader.place(keys["store"], "store"), shortened(spec.store));
+  if (spec.store.starts_with("s3://")) {
+    spec.remote = std::exchange(spec.store, "artifacts");
+    while (spec.remote.ends_with('/')) spec.remote.pop_back();
   }
+  if (spec.store.find("://") != std::string::npos)
+    throw ConfigError("{}: expected a directory or s3://BUCKET/PREFIX, found {}",
+                      reader.place(keys["store"], "store"), in_quotes(spec.store));
   if (spec.store.empty()) throw ConfigError("{}: expected a directory", reader.place(keys["store"], "store"));
-  if (keys.contains("on")) reader.require_local(keys["on"], "on");
+  Reader::Defaults defaults;
+  if (keys.contains("on")) defaults.where = reader.where(keys["on"], "on");
+  if (keys.contains("slurm")) reader.cluster(Where::Slurm, keys["slurm"], "slurm", defaults.slurm);
+  if (keys.contains("kubernetes"))
+    reader.cluster(Where::Kubernetes, keys["kubernetes"], "kubernetes", defaults.kubernetes);
   if (keys.contains("params")) spec.params = reader.params(keys["params"]);
   if (!keys.contains("steps") || !keys["steps"].IsMap() || keys["steps"].size() == 0)
     throw ConfigError("{}: expected `steps:` with a name and a command for each", file.string());
   for (const auto& [name, node] : reader.pairs(keys["steps"], "steps")) {
     reader.require_name(node, name, "steps");
-    spec.steps.push_back(reader.step(name, node));
+    spec.steps.push_back(reader.step(name, node, defaults));
   }
   return spec;
 }
 
 }  // namespace
+
+std::string_view name_of(Where where) {
+  switch (where) {
+    case Where::Local: return "local";
+    case Where::Slurm: return "slurm";
+    case Where::Kubernetes: return "kubernetes";
+  }
+  return "";
+}
 
 std::optional<double> parse_time_span(std::string_view text) {
   double value = 0;

@@ -9,6 +9,7 @@
 #include "tandem/base/quantity.h"
 #include "tandem/config/values.h"
 #include "tandem/pipeline/lock.h"
+#include "tandem/pipeline/remote_store.h"
 
 namespace tandem::pipeline {
 namespace {
@@ -85,9 +86,13 @@ std::vector<StepStatus> read_status(const Plan& plan) {
   std::vector<StepStatus> all(plan.work.size());
   const pid_t runner = runner_of(plan.store());
   const std::map<std::string, Json> newest = newest_records(plan);
+  std::optional<RemoteStore> remote;
+  if (!plan.graph.spec.remote.empty()) remote.emplace(plan.graph.spec.remote);
   for (size_t step = 0; step < all.size(); ++step) {
     StepStatus& status = all[step];
-    if (std::optional<Json> record = read_record(plan, step)) {
+    std::optional<Json> record = read_record(plan, step);
+    if (!record && remote) record = remote->record(plan, step);
+    if (record) {
       status.progress = Progress::Done;
       status.record = std::move(*record);
       continue;
@@ -147,14 +152,15 @@ Json status_json(const Plan& plan, const std::vector<StepStatus>& status) {
     if (!status[step].why.empty()) each["why"] = status[step].why;
     if (!status[step].attempt.failure.empty()) each["failure"] = status[step].attempt.failure;
     if (!status[step].record.is_null()) {
-      for (const char* key : {"start", "end", "seconds", "attempts", "metrics"}) {
+      for (const char* key : {"start", "end", "seconds", "attempts", "metrics", "host", "job"}) {
         if (status[step].record.contains(key)) each[key] = status[step].record[key];
       }
     }
     list.push_back(std::move(each));
   }
-  return {
-      {"file", plan.graph.spec.file.string()}, {"store", plan.graph.spec.store}, {"steps", std::move(list)}};
+  return {{"file", plan.graph.spec.file.string()},
+          {"store", plan.graph.spec.remote.empty() ? plan.graph.spec.store : plan.graph.spec.remote},
+          {"steps", std::move(list)}};
 }
 
 std::string graph_text(const Plan& plan, const std::vector<StepStatus>& status) {

@@ -62,7 +62,7 @@ class KubernetesTest(ranks.RanksTest):
         self.shared = self.directory / "shared"
         self.shared.mkdir()
         os.chown(self.shared, USER, USER)
-        self.name = self.id().rsplit(".", 1)[-1].removeprefix("test_").replace("_", "-")[:40]
+        self.name = self.id().rsplit(".", 1)[-1].removeprefix("test_").replace("_", "-")[:40].strip("-")
         self.variables = {"KUBECONFIG": str(self.cluster.kubeconfig), "XDG_STATE_HOME": str(self.directory / "state")}
         self.make_claim()
         self.addCleanup(self.remove_all)

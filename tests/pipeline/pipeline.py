@@ -146,7 +146,7 @@ class Pipeline(PipelineTest):
                 ({"a": {"run": "true", "out": "mine"}}, ["a: out: 'mine' is there already"]),
                 ({"a": {"run": "no-such-program-here"}}, ["there is no program 'no-such-program-here'"]),
                 ({"a": {"run": "true", "retry": 1}}, ["a.retry: no such key", "retries"]),
-                ({"a": {"run": "true", "on": "slurm"}}, ["on: slurm"])):
+                ({"a": {"run": "true", "on": "mars"}}, ["on: expected local, slurm or kubernetes"])):
             with self.subTest(parts=parts):
                 self.write_pipeline(steps)
                 self.refuse(BAD_USAGE, ["pipeline.yaml", *parts], "pipeline", "run", "pipeline.yaml")

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tandem/base/error.h"
+#include "tandem/base/system.h"
 #include "tandem/comm/tcp/own_address.h"
 
 namespace tandem {
@@ -192,7 +193,9 @@ Socket listen_at(const std::string& host, int port) {
 
 std::vector<Socket> listen_by_name(const std::string& host, int port, bool from_elsewhere) {
   std::string problem;
-  const Addresses own = resolve(host.c_str(), port, 0, &problem);
+  Addresses own = resolve(host.c_str(), port, 0, &problem);
+  // A new pod is "train-0" to itself at once, and "train-0.train" only when its cluster's names are told.
+  if (!own && host.starts_with(hostname() + ".")) own = resolve(hostname().c_str(), port, 0, &problem);
   if (!own) throw ListenError("port {} on {}: cannot look up {}: {}", port, host, host, problem);
   std::vector<Socket> listeners;
   bool reached_from_elsewhere = !from_elsewhere || means_loopback(host);

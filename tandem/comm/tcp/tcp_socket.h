@@ -37,7 +37,8 @@ Socket listen_at(const std::string& host, int port);
 
 // Listens at every address of `host` that is this machine's, and at no other. With `from_elsewhere`, also at
 // this machine's outer address where that is what others mean by the name: it leads to loopback here alone
-// (Debian's installer puts 127.0.1.1 into /etc/hosts), or to an address that is translated on the way.
+// (Debian's installer puts 127.0.1.1 into /etc/hosts), or to an address that is translated on the way. A name
+// that nobody knows yet, and that is this machine's with a domain behind it, is the machine's.
 std::vector<Socket> listen_by_name(const std::string& host, int port, bool from_elsewhere);
 
 std::string local_address(const Socket& socket);  // "10.0.0.2"
