@@ -187,12 +187,18 @@ class Connector {
       const std::string peer = roster_[static_cast<size_t>(serves ? name.client : name.server)].name();
       const std::string purpose = fmt::format("link {} {} {} {} of {}", axis_name(name.axis),
                                               static_cast<int>(name.use), name.client, name.server, prefix_);
+      const auto give_up = [&](const CommError& error) {
+        if (membership.ended()) throw CommError("connecting: {}", membership.reason());
+        throw CommError("connecting: {}", membership.end(fmt::format("{}: {}", peer, error.what())));
+      };
       try {
         channels[name] = std::make_unique<TlsChannel>(context, socket, serves ? Side::Server : Side::Client,
                                                       secret_, purpose, deadline_);
+      } catch (const BrokenOff& error) {
+        membership.awaited_reason();  // who refuses a certificate breaks off first and tells the others then
+        give_up(error);
       } catch (const CommError& error) {
-        if (membership.ended()) throw CommError("connecting: {}", membership.reason());
-        throw CommError("connecting: {}", membership.end(fmt::format("{}: {}", peer, error.what())));
+        give_up(error);
       }
     }
     return channels;

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHeartbeat{250};
 constexpr milliseconds kSilence{1500};  // long for a crowded machine, short for a person who waits
 constexpr milliseconds kPatience{1000};
-constexpr milliseconds kNewsDelay{300};  // how much later than a closed connection its reason may come
+constexpr milliseconds kNewsDelay{3000};  // how much later than a closed connection its reason may come
 
 }  // namespace
 

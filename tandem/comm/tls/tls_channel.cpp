@@ -98,7 +98,7 @@ void TlsChannel::complete(Do action, Deadline deadline, const char* what) {
     if (verified != X509_V_OK)
       throw CommError("tls: {}: its certificate is refused: {}", what,
                       X509_verify_cert_error_string(verified));
-    throw CommError("tls: {}", tls_problem(what));
+    throw BrokenOff("tls: {}", tls_problem(what));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "tandem/base/error.h"
 #include "tandem/comm/handshake.h"
 #include "tandem/comm/tcp/tcp_socket.h"
 #include "tandem/comm/tls/tls_context.h"
@@ -17,11 +18,16 @@ using SSL = struct ssl_st;
 
 namespace tandem {
 
+// The other side has broken off: it knows more about why than this one was told.
+struct BrokenOff : CommError {
+  using CommError::CommError;
+};
+
 class TlsChannel {
  public:
   // Both sides agree on keys, then each shows the other that it knows the secret, for `purpose` and on this
   // very connection: who stands between them has two others. The socket stays the caller's and outlives it.
-  // Throws CommError saying what is wrong.
+  // Throws CommError saying what is wrong; BrokenOff where the other side should say it.
   TlsChannel(const TlsContext& context, const Socket& socket, Side side, const Secret& secret,
              const std::string& purpose, Deadline deadline);
   ~TlsChannel();

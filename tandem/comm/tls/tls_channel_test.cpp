@@ -103,6 +103,31 @@ TEST(TlsChannel, TellsThatTheOtherIsGone) {
   near->send({&byte, 1});  // no SIGPIPE
 }
 
+TEST(TlsChannel, LeavesTheReasonToWhoBrokeOff) {
+  Pair pair;
+  auto far = std::async(std::launch::async, [&] {
+    std::byte hello{};  // the first byte of what the client says; then the server goes
+    wait(pair.server, POLLIN);
+    EXPECT_EQ(recv(pair.server.fd(), &hello, 1, 0), 1);
+    pair.server.close();
+  });
+  EXPECT_THROW(channel(pair.client, Side::Client), BrokenOff);
+  far.get();
+  const Pair other;
+  auto refuses = std::async(std::launch::async, [&] {
+    try {
+      channel(other.server, Side::Server, Secret::random());
+      return std::string("it did not refuse");
+    } catch (const BrokenOff&) {
+      return std::string("it says that the other should know");
+    } catch (const CommError&) {
+      return std::string();
+    }
+  });
+  EXPECT_THROW(channel(other.client, Side::Client), CommError);
+  EXPECT_EQ(refuses.get(), "");
+}
+
 TEST(TlsChannel, RefusesAnotherSecretAndAnotherPurpose) {
   const Pair one, two, three;
   EXPECT_EQ(meet(one.server, one.client, kTestSecret, "p"), std::pair(std::string(), std::string()));
