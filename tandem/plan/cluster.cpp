@@ -8,23 +8,26 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "tandem/base/error.h"
 #include "tandem/base/nearest.h"
 #include "tandem/plan/collective_cost.h"
+#include "tandem/plan/median.h"
 
 namespace tandem::plan {
 namespace {
 
-// Of the machines that are lent with as many of these GPUs, the one with the least: 0 where none is known.
-double least_host_memory(const Gpu& gpu) {
-  double least = 0;
+// Of the machines that are lent with as many of these GPUs, the middle one's: 0 where none is known. The
+// least would be some odd offer, on which nothing large could be saved.
+double usual_host_memory(const Gpu& gpu) {
+  std::vector<double> known;
   for (const NodeType& node : catalogue().nodes) {
-    const bool counts = same_name(node.gpu, gpu.name) && node.gpus == gpu.node_gpus && node.ram_bytes > 0;
-    if (counts && (least == 0 || node.ram_bytes < least)) least = node.ram_bytes;
+    if (same_name(node.gpu, gpu.name) && node.gpus == gpu.node_gpus && node.ram_bytes > 0)
+      known.push_back(node.ram_bytes);
   }
-  return least;
+  return known.empty() ? 0 : median(std::move(known));
 }
 
 Cluster of_gpu(const Gpu& gpu) {
@@ -33,7 +36,7 @@ Cluster of_gpu(const Gpu& gpu) {
   cluster.gpu = gpu;
   cluster.gpus_per_node = gpu.node_gpus;
   cluster.network = gpu.node_network;
-  cluster.host_memory = least_host_memory(gpu);
+  cluster.host_memory = usual_host_memory(gpu);
   if (cluster.is_cpu()) cluster.cores = 1;
   return cluster;
 }

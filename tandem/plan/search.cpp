@@ -41,7 +41,8 @@ struct Tried {
   std::optional<Choice> choice;  // if it fits
   bool fits = false;
   size_t compiled = 0, too_large = 0;
-  double bytes = kNever;  // if it does not
+  double bytes = kNever;  // of a GPU, if it does not fit there
+  double host_bytes = 0;  // of a node, if it does not fit there
 };
 
 // How much is computed again.
@@ -190,9 +191,11 @@ class Search {
       options.stop_over = static_cast<int64_t>(limit());
       const CompiledRanks ranks(resolved.config, backend_, cluster_, options);
       const auto bytes = static_cast<double>(ranks.memory_bytes());
-      if (bytes > limit() || !fits_host(cluster_, ranks.host_bytes())) {
+      const bool too_large_for_host = !fits_host(cluster_, ranks.host_bytes());
+      if (bytes > limit() || too_large_for_host) {
         tried.too_large = 1;
         if (bytes > limit()) tried.bytes = bytes;
+        if (too_large_for_host) tried.host_bytes = static_cast<double>(ranks.host_bytes());
         return tried;
       }
       tried.fits = true;
@@ -213,9 +216,14 @@ class Search {
     result_.compiled += tried.compiled;
     result_.too_large += tried.too_large;
     least_bytes_ = std::min(least_bytes_, tried.bytes);
-    if (tried.fits && !options_.exhaustive)
-      std::erase_if(group.members,
-                    [&](const Ranked& other) { return saves_as_much(*other.candidate, candidate); });
+    if (tried.host_bytes > 0 && tried.bytes == kNever)
+      least_host_bytes_ = std::min(least_host_bytes_, tried.host_bytes);
+    if (!options_.exhaustive) {
+      std::erase_if(group.members, [&](const Ranked& other) {
+        if (tried.host_bytes > 0) return other.candidate->offload.size() >= candidate.offload.size();
+        return tried.fits && saves_as_much(*other.candidate, candidate);
+      });
+    }
     if (!tried.choice) return;
     const auto [it, is_new] = found_.try_emplace(group.family, *tried.choice);
     if (!is_new && tried.choice->plan.step_s < it->second.plan.step_s) it->second = std::move(*tried.choice);
@@ -262,6 +270,13 @@ class Search {
     while (!result_.choices.empty() && !fits_whole(result_.choices.front()))
       result_.choices.erase(result_.choices.begin());
     if (!result_.choices.empty()) return std::move(result_);
+    if (least_host_bytes_ < kNever)
+      throw PlanError(
+          "memory: what would fit on {} x {} needs at least {} of a machine's own memory, which has {} and "
+          "keeps "
+          "some for the system; set checkpoint.async to false, offload less, or use other machines",
+          cluster_.gpus, cluster_.gpu.name, format_bytes(static_cast<int64_t>(least_host_bytes_)),
+          format_bytes(static_cast<int64_t>(cluster_.host_memory)));
     if (least_bytes_ == kNever)
       throw ConfigError("--search: the keys that are fixed go with no mesh of {} GPUs; fix fewer of them",
                         cluster_.gpus);
@@ -281,7 +296,8 @@ class Search {
   const Refiner refiner_;
   std::vector<Group> groups_;
   std::map<std::string, Choice> found_;  // the best of each family
-  double least_bytes_ = kNever;          // of what does not fit
+  double least_bytes_ = kNever;          // of a GPU, of what does not fit
+  double least_host_bytes_ = kNever;     // of a node, of what would fit on its GPUs
   SearchResult result_;
 };
 

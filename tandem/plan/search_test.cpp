@@ -85,5 +85,13 @@ TEST(Search, SaysWhatWouldBeNeededWhereNothingFits) {
                ConfigError);
 }
 
+TEST(Search, SaysWhatTheMachineWouldNeedWhereOnlyTheGpusHaveEnough) {
+  Cluster cluster = find_cluster("h100-sxm:2");
+  cluster.host_memory = 1 << 20;
+  const ResolvedConfig given = config_of("train: {batch: 16}\nprecision: bf16\n");
+  const std::string message = message_of<PlanError>([&] { search_on(given, cluster); });
+  EXPECT_NE(message.find("of a machine's own memory, which has 1.0 MiB"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace tandem::plan
