@@ -33,6 +33,7 @@ struct ParallelOptions {
   bool fixed_order = false;   // sums are those of any other number of data ranks, bit for bit
   bool offload_weights = false;
   bool offload_optimizer = false;
+  int64_t offloaded_activations = 0;  // bytes of a micro-batch that may wait for backward on the host
 
   // Nothing is sent or copied: no two parameters have to lie together.
   bool stays_here() const { return at.shape.world() == 1 && !offload_weights && !offload_optimizer; }
@@ -42,6 +43,7 @@ struct CompileOptions {
   ParallelOptions parallel;
   PrecisionPolicy precision;
   OptimizerKind optimizer = OptimizerKind::AdamW;
+  bool mixes_images = false;        // a sample has two labels (passes/mix_images.h)
   bool separate_documents = false;  // that share a sequence (passes/documents.h)
   StateType state_type = StateType::Fp32;
   MuonScale muon_scale = MuonScale::MatchAdamW;

@@ -13,6 +13,8 @@
 #include "tandem/compile/passes/inference.h"
 #include "tandem/compile/passes/loss_stats.h"
 #include "tandem/compile/passes/metrics.h"
+#include "tandem/compile/passes/mix_images.h"
+#include "tandem/compile/passes/offload_activations.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"
 #include "tandem/compile/passes/remake_outputs.h"
@@ -231,6 +233,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
       // One micro-batch of training.
       {kDifferentiatePass, {Training}, true,
        each([&, split_tied](const Graph& g) { return differentiate(g, options.precision, split_tied); })},
+      {kMixImagesPass, {Training}, options.mixes_images,
+       each([](const Graph& g) { return mix_images(g); })},
       {kLossStatsPass, {Training}, sums_stats(parallel),
        each([&](const Graph& g) { return sum_stats(g, parallel.fixed_order); })},
       {kMetricsPass, {Training}, !draft.metrics.empty(),
@@ -253,6 +257,8 @@ std::vector<Pass> pass_list(const CompileOptions& options, const StepDraft& draf
        each([&](const Graph& g, Part part) { return with_cache(g, cache_options(draft.generation, part)); })},
       {kFusePass, {Pass, LastPass, Eval, Prefill, Decode}, true,
        each([&](const Graph& g) { return fuse(g, fuse_options(options)); })},
+      {kOffloadActivationsPass, {Pass, LastPass}, parallel.offloaded_activations > 0,
+       each([&](const Graph& g) { return offload_activations(g, parallel.offloaded_activations); })},
       {kDataPass, {Pass, LastPass, Eval, Prefill, Decode}, true,
        each([&](const Graph& g, Part part) { return shard(g, draft, parallel, part); })},
       {kSchedulePass, {Pass, LastPass, Eval, Prefill, Decode}, true,

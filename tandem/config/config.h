@@ -40,7 +40,7 @@ enum class Reproducible { Mesh, Layout };
 enum class PipelineSchedule { GPipe, OneFOneB, Interleaved };
 enum class Precision { Fp32, Bf16, Fp16, Fp8 };
 enum class RecomputeKind { None, Full, Every, Selective, AllButAttention, Auto };
-enum class OffloadKind { Params, Optimizer };
+enum class OffloadKind { Params, Optimizer, Activations };
 enum class PathStyle { Auto, No, Yes };
 enum class WandbMode { None, Offline, Online };
 enum class CometMode { None, Offline };

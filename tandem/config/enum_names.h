@@ -39,7 +39,7 @@ inline constexpr std::string_view kPrecisionNames[] = {"fp32", "bf16", "fp16", "
 inline constexpr std::string_view kRecomputeNames[] = {
     "none", "full", "every", "selective", "all_but_attention", "auto"};
 inline constexpr std::string_view kSpotWatchNames[] = {"none", "auto", "aws", "gcp", "azure"};
-inline constexpr std::string_view kOffloadNames[] = {"params", "optimizer"};
+inline constexpr std::string_view kOffloadNames[] = {"params", "optimizer", "activations"};
 inline constexpr std::string_view kWandbNames[] = {"none", "offline", "online"};
 inline constexpr std::string_view kCometNames[] = {"none", "offline"};
 

@@ -224,8 +224,7 @@ std::vector<Key> make_data_keys() {
       KEY(data.color, below_one(),
           "most by which brightness, contrast and saturation of a training image change", kImages),
       KEY(data.mixup, not_negative(),
-          "alpha of the beta distribution by which two training images and their labels are mixed; 0 = never "
-          "(not yet)",
+          "alpha of the beta distribution by which two training images and their labels are mixed; 0 = never",
           kImages),
       KEY(data.normalize, any(),
           "images from files: channels to mean 0 and deviation 1 over the training set", kImages),

@@ -144,7 +144,8 @@ TEST(LoadConfig, ListsTheAllowedNamesAndTheNearest) {
   EXPECT_EQ(rejection("precision: bf61"),
             "run.yaml:1: precision: expected one of fp32, bf16, fp16, fp8, found 'bf61'; did you mean bf16?");
   EXPECT_EQ(rejection("memory: {offload: [param]}"),
-            "run.yaml:1: memory.offload: expected one of params, optimizer, found 'param'; did you mean "
+            "run.yaml:1: memory.offload: expected one of params, optimizer, activations, found 'param'; did "
+            "you mean "
             "params?");
   EXPECT_EQ(rejection("memory: {recompute: every:0}"),
             "run.yaml:1: memory.recompute: expected none, full, every:K (K at least 1), selective, "

@@ -18,8 +18,6 @@ constexpr Refusal kRefusals[] = {
     {"precision",
      [](const Config& c) { return c.precision == Precision::Fp8 && c.device == DeviceKind::Cpu; },
      "fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU"},
-    {"data.mixup", [](const Config& c) { return c.data.mixup != 0; },
-     "this version's loss takes one label a sample; use 0, and train.label_smoothing"},
     {"parallel.tls", [](const Config& c) { return c.parallel.tls && c.device == DeviceKind::Cuda; },
      "NCCL, which GPUs talk through, does not encrypt; use false, and a private network"},
     {"checkpoint.memory",

@@ -118,7 +118,8 @@ void check_offload(const ResolvedConfig& resolved) {
   const bool params = config.memory.offloads(OffloadKind::Params);
   const OptimizerEntry& optimizer = optimizer_entry(config.train.optimizer);
   const bool stays = optimizer.granularity == Granularity::Tensor || optimizer.averages;
-  if (stays && !config.memory.offload.empty()) {
+  const bool state = params || config.memory.offloads(OffloadKind::Optimizer);
+  if (stays && state) {
     throw ConfigError("{}: {} cannot be offloaded; choose another train.optimizer, or remove memory.offload",
                       place_of(resolved, "memory.offload"), optimizer.name);
   }

@@ -18,6 +18,7 @@ struct SampleSpec {
   int64_t height = 0, width = 0, channels = 0;  // 0 for tokens
   int64_t num_classes = 0;                      // every target is below this: the vocabulary, or the labels
   bool documents = false;  // of tokens: segments and positions, too, and no target across documents
+  bool mixed = false;      // of images: partner and share, too
 
   int64_t input_elems() const { return kind == SampleKind::Tokens ? context : height * width * channels; }
   int64_t num_targets() const { return kind == SampleKind::Tokens ? context : 1; }
@@ -35,6 +36,9 @@ struct SampleBuffers {
   int32_t* segments = nullptr;  // [context]: the number of the document within the sample: 0, 0, 1, 1, 1
   int32_t* positions =
       nullptr;  // [context]: of the token within its document, or the part of it that is here
+  // With SampleSpec::mixed: the label of the other image in it, and the share of its own, at least a half.
+  int32_t* partner = nullptr;
+  float* share = nullptr;
   // In training the number of the sample in the order of all ranks, over all epochs: with the seed, the key
   // of all that is changed at random. Below 0 nothing is.
   int64_t draw = -1;

@@ -36,6 +36,11 @@ int64_t document_bytes(const SampleSpec& spec, const LoaderOptions& options) {
   return spec.documents ? input_bytes(spec, options) : 0;
 }
 
+// Of partners, and as many of shares.
+int64_t mixing_bytes(const SampleSpec& spec, const LoaderOptions& options) {
+  return spec.mixed ? target_bytes(spec, options) : 0;
+}
+
 Sampler sampler_of(const Dataset& dataset, const LoaderOptions& options) {
   const int64_t count = dataset.num_samples();
   if (options.pass == Pass::Shuffled) return Sampler(dataset.parts(), true, options.seed);
@@ -47,8 +52,8 @@ Sampler sampler_of(const Dataset& dataset, const LoaderOptions& options) {
 }  // namespace
 
 int64_t loader_bytes(const SampleSpec& spec, const LoaderOptions& options) {
-  return num_slots(options) *
-         (input_bytes(spec, options) + target_bytes(spec, options) + 2 * document_bytes(spec, options));
+  return num_slots(options) * (input_bytes(spec, options) + target_bytes(spec, options) +
+                               2 * document_bytes(spec, options) + 2 * mixing_bytes(spec, options));
 }
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<std::byte> memory)
@@ -59,6 +64,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
       slots_(static_cast<size_t>(num_slots(options))) {
   TANDEM_CHECK(dataset.num_samples() > 0 && options.micro_batch > 0 && options.world_size > 0);
   TANDEM_CHECK(!spec_.documents || spec_.kind == SampleKind::Tokens);
+  TANDEM_CHECK(!spec_.mixed || spec_.kind == SampleKind::Images);
   TANDEM_CHECK(options.rank >= 0 && options.rank < options.world_size);
   const int64_t unit = options.micro_batch * (options.dealt ? 1 : options.world_size);
   TANDEM_CHECK(options.global_batch > 0 && options.global_batch % unit == 0);
@@ -73,6 +79,11 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::span<s
     at += input_bytes(spec_, options_);
     slot.targets = reinterpret_cast<int32_t*>(at);
     at += target_bytes(spec_, options_);
+    if (spec_.mixed) {
+      slot.partners = reinterpret_cast<int32_t*>(at);
+      slot.shares = reinterpret_cast<float*>(at + mixing_bytes(spec_, options_));
+      at += 2 * mixing_bytes(spec_, options_);
+    }
     if (!spec_.documents) continue;
     slot.segments = reinterpret_cast<int32_t*>(at);
     slot.positions = reinterpret_cast<int32_t*>(at + document_bytes(spec_, options_));
@@ -156,6 +167,10 @@ void Loader::fill(Slot& slot, int64_t first_sample) const {
     if (first_sample == kNone || is_padding(first_sample + row)) {
       std::fill_n(slot.input + row * input_elems * 4, input_elems * 4, std::byte{0});
       std::fill_n(out.targets, num_targets, kNoTarget);
+      if (slot.partners) {
+        slot.partners[row] = kNoTarget;
+        slot.shares[row] = 1;
+      }
       continue;
     }
     if (spec_.kind == SampleKind::Tokens) {
@@ -164,6 +179,10 @@ void Loader::fill(Slot& slot, int64_t first_sample) const {
       out.image = reinterpret_cast<float*>(slot.input) + row * input_elems;
     }
     if (options_.pass == Pass::Shuffled) out.draw = first_sample + row;
+    if (slot.partners) {
+      out.partner = slot.partners + row;
+      out.share = slot.shares + row;
+    }
     dataset_.fill(sampler_.index(first_sample + row), out);
   }
   slot.num_valid_targets = first_sample == kNone ? 0 : valid_targets(first_sample, options_.micro_batch);
@@ -234,6 +253,8 @@ MicroBatch Loader::next() {
   MicroBatch batch{.targets = slot.targets,
                    .segments = slot.segments,
                    .positions = slot.positions,
+                   .partners = slot.partners,
+                   .shares = slot.shares,
                    .epoch = sampler_.epoch(counted),
                    .first_sample = first_sample,
                    .num_valid_targets = slot.num_valid_targets};

@@ -53,6 +53,8 @@ struct MicroBatch {
   const int32_t* targets = nullptr;    // [micro_batch, context] or [micro_batch]
   const int32_t* segments = nullptr;   // [micro_batch, context], with SampleSpec::documents: which one, in
   const int32_t* positions = nullptr;  // its row, and where in it
+  const int32_t* partners = nullptr;  // [micro_batch], with SampleSpec::mixed: the other label, and the share
+  const float* shares = nullptr;      // of the target
   int64_t epoch = 0;
   int64_t first_sample = 0;  // global number; without targets, of the batch
   int64_t num_valid_targets = 0;
@@ -101,6 +103,8 @@ class Loader {
     int32_t* targets = nullptr;
     int32_t* segments = nullptr;  // null without SampleSpec::documents
     int32_t* positions = nullptr;
+    int32_t* partners = nullptr;  // null without SampleSpec::mixed
+    float* shares = nullptr;
     int64_t holds = -1;  // the micro-batch it was filled with
     int64_t num_valid_targets = 0;
     std::exception_ptr error;

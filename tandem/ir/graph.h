@@ -40,6 +40,10 @@ inline constexpr int32_t kNoBlock = -1;
 // The input that dropout reads: the number of the micro-batch's first sample in the run, i32[2], low half
 // first.
 inline constexpr std::string_view kSampleInput = "sample";
+// The inputs of a loss that is asked for two labels a row: the other one, i32[N], and the share of the
+// target, f32[N].
+inline constexpr std::string_view kPartnerInput = "partners";
+inline constexpr std::string_view kShareInput = "shares";
 // A model's own metric is the output "metric:NAME" of its forward, f64[1].
 inline constexpr std::string_view kMetricPrefix = "metric:";
 

@@ -135,11 +135,13 @@ double Estimator::memory_bytes(const Candidate& c, const Probe& probe) const {
   };
   const double activations = std::max(0.0, probe.block.activations);
   const double flight = chunks_in_flight(c, c.passes(config_.train.batch));
-  double first = kept(probe.block, blocks) + blocks * activations * flight;
+  // On the host they are, but for those of the block at work.
+  const double held = has(c, OffloadKind::Activations) ? 1 : blocks;
+  double first = kept(probe.block, blocks) + held * activations * flight;
   if (shards_weights && c.mesh.data > 1) first += 2 * probe.block.weights;  // the block at work and the next
   // The last stage has the head, about half of what is no block, and one pass in flight.
   const double of_rest = c.mesh.pipeline == 1 ? 1 : 0.5;
-  const double last = kept(probe.block, blocks) + blocks * activations + kept(probe.rest, of_rest) +
+  const double last = kept(probe.block, blocks) + held * activations + kept(probe.rest, of_rest) +
                       of_rest * std::max(0.0, probe.rest.activations);
   return std::max(first, last);
 }

@@ -44,6 +44,24 @@ TEST(Ranks, OffloadingChangesNoBit) {
                   [](ParallelOptions& parallel) { parallel.offload_optimizer = true; }));
 }
 
+TEST(Ranks, ActivationsThatWaitOnTheHostChangeNoBit) {
+  const auto away = [](ParallelOptions& parallel) {
+    parallel.micro_batches = 2;
+    parallel.offloaded_activations = 1 << 30;
+  };
+  const auto here = [](ParallelOptions& parallel) { parallel.micro_batches = 2; };
+  for (const bool again : {false, true}) {
+    for (const Strategy strategy : {Strategy::Ddp, Strategy::Fsdp}) {
+      EXPECT_EQ(train({.data = 2}, strategy, Precision::Bf16, here, again),
+                train({.data = 2}, strategy, Precision::Bf16, away, again));
+    }
+    EXPECT_EQ(train({}, Strategy::Single, Precision::Fp32, here, again),
+              train({.pipeline = 2}, Strategy::Single, Precision::Fp32, away, again));
+    EXPECT_EQ(train({.tensor = 2}, Strategy::Single, Precision::Fp32, here, again),
+              train({.tensor = 2}, Strategy::Single, Precision::Fp32, away, again));
+  }
+}
+
 TEST(Ranks, AccumulationGivesTheSameBitsForEverySharding) {
   const auto twice = [](ParallelOptions& parallel) { parallel.micro_batches = 2; };
   const Weights ddp = train({.data = 2}, Strategy::Ddp, Precision::Fp32, twice);

@@ -35,8 +35,12 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
                       .reduce = config.parallel.reduce == ReduceType::Bf16 ? DType::BF16 : DType::F32,
                       .fixed_order = config.parallel.reproducible == Reproducible::Layout,
                       .offload_weights = config.memory.offloads(OffloadKind::Params),
-                      .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer)};
+                      .offload_optimizer = config.memory.offloads(OffloadKind::Optimizer),
+                      .offloaded_activations = config.memory.offloads(OffloadKind::Activations)
+                                                   ? std::numeric_limits<int64_t>::max()
+                                                   : 0};
   options.ranks_here = ranks_here;
+  options.mixes_images = config.data.mixup > 0;
   options.separate_documents = config.data.documents == Documents::Separate;
   options.precision = precision_policy(config.precision);
   if (config.precision == Precision::Fp16)
@@ -69,7 +73,9 @@ HostLayout host_layout(const Config& config, const CompiledStep& step) {
   HostLayout layout;
   const SampleSpec spec = sample_spec(config);
   layout.train_ring = loader_bytes(spec, train_loader_options(config));
-  layout.eval_ring = loader_bytes(spec, eval_loader_options(config));
+  SampleSpec evaluated = spec;
+  evaluated.mixed = false;
+  layout.eval_ring = loader_bytes(evaluated, eval_loader_options(config));
   // A run that saves only when it is interrupted does so without a copy.
   const bool staged =
       config.checkpoint.async && (config.checkpoint.every.saves() || config.checkpoint.minutes > 0);
@@ -167,6 +173,33 @@ Graph forward_of(const Config& config, const BuildModel& model) {
 
 }  // namespace
 
+namespace {
+
+// Of a micro-batch, what waits on the host for backward.
+int64_t offloaded_activations(const CompiledStep& step) {
+  int64_t bytes = 0;
+  for (const Command& command : step.pass.commands) {
+    const bool goes_out =
+        command.op == Op::Copy && command.phase == Phase::Forward && command.out.front().arena == Arena::Host;
+    if (goes_out) bytes += command.out.front().type.bytes();
+  }
+  return bytes / step.micro_batches;
+}
+
+// As many activations go to the host as it has memory for: all, or so many eighths of their bytes.
+CompiledStep compile_for_host(const Graph& forward, CompileOptions options) {
+  CompiledStep step = compile_step(forward, options);
+  if (options.parallel.offloaded_activations == 0) return step;
+  const int64_t limit = host_limit(options), all = offloaded_activations(step);
+  for (int eighths = 7; eighths >= 0 && step.sizes[static_cast<size_t>(Arena::Host)] > limit; --eighths) {
+    options.parallel.offloaded_activations = all / 8 * eighths;
+    step = compile_step(forward, options);
+  }
+  return step;
+}
+
+}  // namespace
+
 // What each of those ranks has follows from its own step.
 int64_t kept_bytes(const Config& config, const CompileOptions& options, const BuildModel& model) {
   if (config.checkpoint.memory == 0) return 0;
@@ -193,7 +226,7 @@ CompiledStep compile_config(const Config& config, CompileOptions options, const 
   };
   if (options.recompute.kind == RecomputeKind::Auto)
     options.recompute = resolve_auto(config, options, forward);
-  return compile_step(forward, options);
+  return compile_for_host(forward, options);
 }
 
 }  // namespace tandem

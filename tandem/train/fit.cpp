@@ -236,22 +236,19 @@ int64_t counted_bytes(const ArenaSizes& sizes, const CompileOptions& options) {
   return options.device_memory > 0 ? device_bytes(sizes) : total_bytes(sizes);
 }
 
-namespace {
-
-// A device that is there: a plan for one that is not is held against nothing of this machine.
-bool has_own_memory(const CompileOptions& options) {
-  return options.device_memory > 0 && options.device_memory < std::numeric_limits<int64_t>::max();
+int64_t host_limit(const CompileOptions& options) {
+  const bool is_here =
+      options.device_memory > 0 && options.device_memory < std::numeric_limits<int64_t>::max();
+  return is_here ? total_memory_bytes() / options.ranks_here : std::numeric_limits<int64_t>::max();
 }
-
-}  // namespace
 
 void require_fit(const Config& config, const Backend& backend, const CompiledStep& step,
                  const BuildModel& model, int ranks_here, const std::function<void()>& while_compiling) {
   const CompileOptions options = compile_options(config, backend, step.position, ranks_here);
   const int64_t limit = memory_limit(config, options), needed = counted_bytes(step.sizes, options);
   const int64_t host = step.sizes[static_cast<size_t>(Arena::Host)];
-  const int64_t machine = total_memory_bytes() / ranks_here;
-  if (has_own_memory(options) && host > machine) {
+  const int64_t machine = host_limit(options);
+  if (host > machine) {
     throw PlanError(
         "memory: the plan needs {} of the host's memory but this machine has {} a rank; offload less, or set "
         "checkpoint.async=false",

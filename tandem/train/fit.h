@@ -12,6 +12,9 @@ namespace tandem {
 // host arena where the device has a memory of its own.
 int64_t memory_limit(const Config& config, const CompileOptions& options);
 int64_t counted_bytes(const ArenaSizes& sizes, const CompileOptions& options);
+// For the host arena of a rank whose device has a memory of its own and is there; else as much as there can
+// be.
+int64_t host_limit(const CompileOptions& options);
 
 // Throws PlanError naming the cheapest change that fits when the plan is over the limit. To find it takes
 // many compilations: `while_compiling` is for them.

@@ -7,6 +7,7 @@
 #include "tandem/config/derive.h"
 #include "tandem/config/mesh.h"
 #include "tandem/config/validate.h"
+#include "tandem/data/images/mixed_images.h"
 #include "tandem/data/mixture.h"
 #include "tandem/data/open_dataset.h"
 #include "tandem/store/store.h"
@@ -34,6 +35,7 @@ SampleSpec sample_spec(const Config& config) {
     spec.height = spec.width = model.image_size;
     spec.channels = model.channels;
     spec.num_classes = model.classes;
+    spec.mixed = config.data.mixup > 0;
   }
   return spec;
 }
@@ -156,6 +158,8 @@ std::unique_ptr<Dataset> open_run_data(const Config& config, Split split) {
   };
   const DataSources& sources = split == Split::Train ? config.data.train : config.data.eval;
   std::unique_ptr<Dataset> data = open_all(sources, open);
+  if (takes.mixed && split == Split::Train)
+    data = std::make_unique<MixedImages>(std::move(data), config.data.mixup, options.seed);
   // Of a text file that is trained on nothing would be kept apart; to be evaluated on, it may be one
   // document.
   if (options.separate_documents && split == Split::Train && !data->knows_documents()) {

@@ -27,6 +27,8 @@ void write_batch(Session& session, const Executable& executable, const MicroBatc
   write("targets", batch.targets);
   write("segments", batch.segments);
   write("positions", batch.positions);
+  write(kPartnerInput.data(), batch.partners);
+  write(kShareInput.data(), batch.shares);
   write(kSampleInput.data(), &batch.first_sample);
 }
 

@@ -48,7 +48,9 @@ class OnOneGpu(TandemTest):
     def test_the_same_bits_again_and_with_recomputation_and_offload(self):
         variants = {"again": [], "full": ["memory.recompute=full"], "selective": ["memory.recompute=selective"],
                     "offload": ["memory.offload=[optimizer]"],
-                    "offload-all": ["memory.offload=[params, optimizer]", "parallel.strategy=fsdp"]}
+                    "offload-all": ["memory.offload=[params, optimizer]", "parallel.strategy=fsdp"],
+                    "away": ["memory.offload=[activations]"],
+                    "away-full": ["memory.offload=[activations]", "memory.recompute=full"]}
         cases = {"fp32": {"precision": "fp32"}, "bf16": {"precision": "bf16"},
                  "one-pass": {"precision": "bf16", "train": ONE_PASS}}
         for name in ("wide-gpt2", "wide-llama"):

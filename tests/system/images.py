@@ -84,7 +84,7 @@ class Images(TandemTest):
                     "model.classes=7")
         self.refuse(BAD_DATA, ["no images: expected a folder for each class"], "train", path, "--set",
                     f"data.train={self.photos / 'cat'}")
-        self.refuse(BAD_USAGE, ["data.mixup", "one label a sample"], "train", path, "--set", "data.mixup=0.2")
+        self.refuse(BAD_USAGE, ["data.mixup"], "train", path, "--set", "data.mixup=-0.2")
         self.refuse(BAD_USAGE, ["FILES of text, or --images DIR"], "prepare", "--out", "out")
 
     def test_evaluations_tell_the_first_five(self):

@@ -222,6 +222,7 @@ class Fusion {
   }
 
   void match_linear_loss_grad(int32_t loss) {
+    if (graph_.node(loss).inputs.size() > 3) return;  // two labels a row
     const Value logits = graph_.node(loss).inputs[0];
     auto path = large_projection(logits, /*with_gradient=*/true);
     if (!path) return;

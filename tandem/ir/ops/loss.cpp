@@ -6,6 +6,9 @@
 // counts for nothing and whose gradient is zero. A part is f32 (largest logit, sum of exp(logit -
 // largest), the target's logit or -inf where it is not here, id of the largest).
 //
+// A row may have two labels: its loss is the mean of theirs, the target's weighed by the row's share and the
+// partner's by the rest; correct is who predicts the target.
+//
 // A loss may have terms (ir/loss_terms.h) that its gradient, which gives the loss of training, adds to it.
 //
 // The logits of the linear forms are S(x w^T), then with {scale} S(scale logit), then with {softcap}
@@ -32,6 +35,13 @@ Types loss_types(const Operands& in) {
 Types loss_grad_types(const Operands& in) {
   check_rows(in);
   return {in[0], stats_type()};
+}
+
+Types mixed_grad_types(const Operands& in) {
+  for (size_t i = 3; i < in.size(); ++i)
+    in.require(in.shape(i) == in.shape(1), "{} and {} targets", in.show(i), in.shape(1).elems());
+  in.require(in.size() != 4, "{} partners and no shares", in.shape(1).elems());
+  return loss_grad_types(in);
 }
 
 Types vocab_parts_types(const Operands& in) {
@@ -96,9 +106,9 @@ std::vector<OpInfo> loss_ops() {
       loss_op(Op::CrossEntropy, "cross_entropy", "stats of logits[N,V]", {"logits", "targets"}, {"stats"},
               {optional(real("smoothing")), optional(real("z"))}, loss_types, kMovesItsBytes, Split::Loss),
       loss_op(Op::CrossEntropyGrad, "cross_entropy_grad", "overwrites the logits with their gradient; stats",
-              {"logits", "targets", "scale"}, {in_place("logits"), "stats"},
-              {optional(real("smoothing")), optional(real("z"))}, loss_grad_types, kMovesItsBytes,
-              Split::Never),
+              {"logits", "targets", "scale", optional("partners"), optional("shares")},
+              {in_place("logits"), "stats"}, {optional(real("smoothing")), optional(real("z"))},
+              mixed_grad_types, kMovesItsBytes, Split::Never),
       loss_op(
           Op::LinearCrossEntropy, "linear_cross_entropy", "cross_entropy of x w^T, `chunk` rows at a time",
           {"x", "w", "targets"}, {"stats"},

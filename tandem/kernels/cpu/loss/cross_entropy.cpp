@@ -6,7 +6,8 @@ namespace {
 
 bool supports(const CallSignature& call) {  // the stats come last
   return is_storage(call.in[0].dtype) && call.in[1].dtype == DType::I32 &&
-         call.out.back().dtype == DType::F64 && (call.in.size() < 3 || call.in[2].dtype == DType::F32);
+         call.out.back().dtype == DType::F64 && (call.in.size() < 3 || call.in[2].dtype == DType::F32) &&
+         (call.in.size() < 5 || (call.in[3].dtype == DType::I32 && call.in[4].dtype == DType::F32));
 }
 
 size_t workspace(const CallSignature& call, int) {
@@ -16,12 +17,17 @@ size_t workspace(const CallSignature& call, int) {
 
 LogitRows logit_rows(const KernelArgs& args) {
   const TensorArg& logits = args.in[0];
-  const LogitRows rows{.logits = logits.data,
-                       .dtype = logits.type.dtype,
-                       .rows = logits.type.shape.rows(),
-                       .vocab = logits.type.shape.last(),
-                       .targets = args.in[1].as<const int32_t>()};
+  LogitRows rows{.logits = logits.data,
+                 .dtype = logits.type.dtype,
+                 .rows = logits.type.shape.rows(),
+                 .vocab = logits.type.shape.last(),
+                 .targets = args.in[1].as<const int32_t>()};
   check_targets(rows.targets, rows.rows, rows.vocab);
+  if (args.in.size() > 3) {
+    rows.partners = args.in[3].as<const int32_t>();
+    rows.shares = args.in[4].as<const float>();
+    check_targets(rows.partners, rows.rows, rows.vocab);
+  }
   return rows;
 }
 

@@ -26,28 +26,46 @@ bool predicts(const S* row, int32_t target, float largest) {
   return before < largest || target == 0;
 }
 
-// The loss of a row with terms, whose logits become their gradient.
+// What a row should predict: its target, and its partner by the rest.
+struct Labels {
+  int32_t target;
+  int32_t partner;
+  double share = 1;
+};
+
+// The loss of a row with terms or two labels, whose logits become their gradient.
 template <typename S>
-double turn_row(S* row, size_t vocab, int32_t target, const RowMass& mass, double margin, double scale,
+double turn_row(S* row, size_t vocab, const Labels& labels, const RowMass& mass, double scale,
                 const LossTerms& terms) {
+  const auto margin_of = [&](int32_t label) {
+    return static_cast<double>(scalar_float(row[label])) - mass.largest;
+  };
+  const double margin = margin_of(labels.target), other = margin_of(labels.partner);
+  const bool same = labels.partner == labels.target;
+  const double share = same ? 1 : labels.share;
   const double log_sum = std::log(mass.sum), z = mass.largest + log_sum;
   const double mean = terms.smoothing == 0 ? 0 : row_mean(row, vocab) - mass.largest;
   const double weight = 1 + 2 * terms.z * z, each = terms.smoothing / static_cast<double>(vocab);
   exp_row(row, vocab, mass.largest, static_cast<float>(scale * weight / mass.sum),
           static_cast<float>(each * scale));
-  const double at_target = std::exp(margin) / mass.sum * weight - each - (1 - terms.smoothing);
-  store_scalar(static_cast<float>(at_target * scale), row + target);
-  return log_sum - (1 - terms.smoothing) * margin - terms.smoothing * mean + terms.z * z * z;
+  const auto store = [&](int32_t label, double at, double part) {
+    const double gradient = std::exp(at) / mass.sum * weight - each - (1 - terms.smoothing) * part;
+    store_scalar(static_cast<float>(gradient * scale), row + label);
+  };
+  store(labels.target, margin, share);
+  if (!same) store(labels.partner, other, 1 - share);
+  const double wanted = same ? margin : share * margin + (1 - share) * other;
+  return log_sum - (1 - terms.smoothing) * wanted - terms.smoothing * mean + terms.z * z * z;
 }
 
 template <typename S, bool kGrad>
-cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t vocab, float scale,
+cpu::LossSums sum_rows(const cpu::LogitRows& in, int64_t begin, int64_t end, float scale,
                        const LossTerms& terms) {
-  const auto n = static_cast<size_t>(vocab);
+  const auto n = static_cast<size_t>(in.vocab);
   cpu::LossSums sums;
-  for (int64_t r = 0; r < rows; ++r) {
-    S* row = logits + r * vocab;
-    const int32_t target = targets[r];
+  for (int64_t r = begin; r < end; ++r) {
+    S* row = static_cast<S*>(in.logits) + r * in.vocab;
+    const int32_t target = in.targets[r];
     if (target < 0) {
       if (kGrad) std::memset(row, 0, n * sizeof(S));
       continue;
@@ -55,8 +73,10 @@ cpu::LossSums sum_rows(S* logits, const int32_t* targets, int64_t rows, int64_t 
     const RowMass mass = row_mass(row, n);
     const double margin = static_cast<double>(scalar_float(row[target])) - mass.largest;
     sums.correct += predicts(row, target, mass.largest) ? 1 : 0;
-    if (kGrad && !terms.none()) {
-      sums.nll += turn_row(row, n, target, mass, margin, scale, terms);
+    if (kGrad && (!terms.none() || in.partners != nullptr)) {
+      const Labels labels =
+          in.partners == nullptr ? Labels{target, target} : Labels{target, in.partners[r], in.shares[r]};
+      sums.nll += turn_row(row, n, labels, mass, scale, terms);
       continue;
     }
     sums.nll += std::log(mass.sum) - margin;
@@ -72,10 +92,8 @@ template <bool kGrad>
 cpu::LossSums sum_task(const cpu::LogitRows& in, int64_t begin, int64_t end, float scale,
                        const LossTerms& terms) {
   cpu::LossSums sums;
-  cpu::with_storage(in.dtype, [&]<typename S>(S) {
-    sums = sum_rows<S, kGrad>(static_cast<S*>(in.logits) + begin * in.vocab, in.targets + begin, end - begin,
-                              in.vocab, scale, terms);
-  });
+  cpu::with_storage(in.dtype,
+                    [&]<typename S>(S) { sums = sum_rows<S, kGrad>(in, begin, end, scale, terms); });
   return sums;
 }
 

@@ -19,7 +19,9 @@ struct LogitRows {
   DType dtype;  // F32, BF16 or F16
   int64_t rows;
   int64_t vocab;
-  const int32_t* targets;  // -1 = ignored
+  const int32_t* targets;             // -1 = ignored
+  const int32_t* partners = nullptr;  // of a gradient: the other label of each row
+  const float* shares = nullptr;      // of the target
 };
 
 // Targets come from data: refuses, as a bug of whoever bound them, any outside [-1, vocab).

@@ -78,6 +78,49 @@ TEST(LossTerms, FastKernelsMatchTheReferenceOverRaggedShapes) {
   }
 }
 
+// Of two labels the loss is the mean of both, and so is the gradient.
+TEST(LossOfMixedRows, IsTheMeanOfItsLabels) {
+  const double share = 0.7;
+  for (const Attrs& attrs : kTerms) {
+    const Values logits = {0.3, -1.2, 2.0, 0.9};
+    const KernelRun own = grad_of(logits, {2}, attrs), other = grad_of(logits, {1}, attrs);
+    KernelRun run(Op::CrossEntropyGrad, attrs);
+    run.in({1, 4}, logits).in(DType::I32, {1}, {2}).in({1}, {1.0}).in(DType::I32, {1}, {1});
+    run.in(DType::F32, {1}, {share}).in_place_out().out({2});
+    run.run_reference();
+    constexpr double kNear = 1e-7;  // the share is fp32
+    EXPECT_NEAR(run.result(1)[0], share * own.result(1)[0] + (1 - share) * other.result(1)[0], kNear);
+    EXPECT_EQ(run.result(1)[1], 1);
+    for (size_t i = 0; i < logits.size(); ++i)
+      EXPECT_NEAR(run.result(0)[i], share * own.result(0)[i] + (1 - share) * other.result(0)[i], kNear);
+  }
+}
+
+TEST(LossOfMixedRows, FastKernelsMatchTheReference) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    for (const auto& [rows, vocab] : {std::pair<int64_t, int64_t>{1, 2}, {7, 10}, {300, 64}, {4, 4099}}) {
+      for (const Attrs& attrs : {Attrs{}, kTerms[2]}) {
+        SCOPED_TRACE(fmt::format("{} {} x {}", dtype_name(dtype), rows, vocab));
+        const Values targets = some_targets(rows, vocab);
+        Values partners, shares;
+        for (int64_t row = 0; row < rows; ++row) {
+          const double own = targets[static_cast<size_t>(row)];
+          partners.push_back(own < 0 || row % 3 == 0 ? own : static_cast<double>(row * 11 % vocab));
+          shares.push_back(0.5 + 0.5 * static_cast<double>(row % 7) / 7);
+        }
+        KernelRun run(Op::CrossEntropyGrad, attrs);
+        run.random_in(dtype, {rows, vocab}, 7, 3).in(DType::I32, {rows}, targets).in(DType::F32, {1}, {0.5});
+        run.in(DType::I32, {rows}, partners).in(DType::F32, {rows}, shares).in_place_out().out({2});
+        run.run_reference();
+        const Values gradient = run.result(0), stats = run.result(1);
+        run.run(all_kernels(), "cpu.cross_entropy_grad", 2);
+        expect_near(run.result(0), gradient, dtype == DType::F32 ? 1e-6 : dtype == DType::BF16 ? 4e-3 : 5e-4);
+        expect_near(run.result(1), stats, 1e-6);
+      }
+    }
+  }
+}
+
 TEST(LossTerms, OfTheLinearFormMatchTheReference) {
   for (const Attrs& terms : kTerms) {
     Attrs attrs = terms;

@@ -17,10 +17,16 @@ struct LossSums {
   }
 };
 
+// The second label of a row, and the share of the first.
+struct Partner {
+  int64_t label = -1;
+  double share = 1;
+};
+
 // Adds one row's loss to `sums` and turns its logits into their gradient (ir/loss_terms.h) times scale;
 // target -1 is ignored.
 void softmax_row(std::vector<double>& logits, int64_t target, double scale, LossSums& sums,
-                 const LossTerms& terms = {}) {
+                 const LossTerms& terms = {}, const Partner& partner = {}) {
   if (target < 0) {
     std::fill(logits.begin(), logits.end(), 0.0);
     return;
@@ -35,14 +41,16 @@ void softmax_row(std::vector<double>& logits, int64_t target, double scale, Loss
   const auto count = static_cast<double>(logits.size());
   double mean = 0;
   for (double logit : logits) mean += logit / count;
-  sums.nll +=
-      log_sum - (1 - terms.smoothing) * logits[label] - terms.smoothing * mean + terms.z * log_sum * log_sum;
+  const size_t other = partner.label < 0 ? label : static_cast<size_t>(partner.label);
+  const double wanted = partner.share * logits[label] + (1 - partner.share) * logits[other];
+  sums.nll += log_sum - (1 - terms.smoothing) * wanted - terms.smoothing * mean + terms.z * log_sum * log_sum;
   sums.correct += largest - logits.begin() == target ? 1 : 0;
   for (double& logit : logits) {
     const double softmax = std::exp(logit - log_sum);
     logit = (softmax * (1 + 2 * terms.z * log_sum) - terms.smoothing / count) * scale;
   }
-  logits[label] -= (1 - terms.smoothing) * scale;
+  logits[label] -= (1 - terms.smoothing) * partner.share * scale;
+  logits[other] -= (1 - terms.smoothing) * (1 - partner.share) * scale;
 }
 
 void run_cross_entropy(const KernelArgs& args, Stream&) {
@@ -64,7 +72,9 @@ void run_cross_entropy_grad(const KernelArgs& args, Stream&) {
   LossSums sums;
   for (int64_t n = 0; n < logits.type.shape.rows(); ++n) {
     for (int64_t v = 0; v < vocab; ++v) row[static_cast<size_t>(v)] = get(logits, n * vocab + v);
-    softmax_row(row, index(targets, n), get(args.in[2], 0), sums, read_loss_terms(args.attrs));
+    const Partner partner =
+        args.in.size() > 3 ? Partner{index(args.in[3], n), get(args.in[4], n)} : Partner();
+    softmax_row(row, index(targets, n), get(args.in[2], 0), sums, read_loss_terms(args.attrs), partner);
     for (int64_t v = 0; v < vocab; ++v) set(dlogits, n * vocab + v, row[static_cast<size_t>(v)]);
   }
   sums.store(args.out[1]);

@@ -19,7 +19,8 @@ enum class RowWork { Loss, Gradient, GradientOfTerms };
 template <typename T, int kSize, RowWork kWork>
 __global__ void __launch_bounds__(kLogitThreads, 2)
     cross_entropy_kernel(T* logits, const int32_t* targets, const float* scale, int vocab, int64_t pitch,
-                         int num_kept, LossTerms terms, RowLoss* losses) {
+                         int num_kept, LossTerms terms, const int32_t* partners, const float* shares,
+                         RowLoss* losses) {
   constexpr bool kGrad = kWork != RowWork::Loss;
   extern __shared__ int4 shared[];
   T* row = logits + int64_t{blockIdx.x} * pitch;
@@ -30,6 +31,12 @@ __global__ void __launch_bounds__(kLogitThreads, 2)
     return;
   }
   const float at_target = target < vocab ? to_float(row[target]) : NAN;
+  int partner = target;
+  float at_partner = at_target;
+  if constexpr (kWork == RowWork::GradientOfTerms) {
+    if (partners != nullptr) partner = partners[blockIdx.x];
+    at_partner = partner >= 0 && partner < vocab ? to_float(row[partner]) : NAN;
+  }
   const KeptGroups<T, kSize> kept{reinterpret_cast<Group<T, kSize>*>(shared), num_kept};
   const RowMass mass = row_mass<T, kSize>(row, vocab, kept);
   const double margin = static_cast<double>(at_target) - mass.largest;
@@ -38,13 +45,20 @@ __global__ void __launch_bounds__(kLogitThreads, 2)
     const double z = mass.largest + log_sum, share = terms.smoothing, each = share / vocab;
     const double mean = share == 0 ? 0 : row_mean<T, kSize>(row, vocab, kept) - mass.largest;
     const double weight = 1 + 2 * terms.z * z;
+    const double own = partner == target ? 1 : static_cast<double>(shares[blockIdx.x]);
+    const double other = static_cast<double>(at_partner) - mass.largest;
+    const double wanted = partner == target ? margin : own * margin + (1 - own) * other;
     if (threadIdx.x == 0)
-      losses[blockIdx.x] = {log_sum - (1 - share) * margin - share * mean + terms.z * z * z, correct};
+      losses[blockIdx.x] = {log_sum - (1 - share) * wanted - share * mean + terms.z * z * z, correct};
     exp_row<T, kSize>(row, vocab, kept, mass.largest, static_cast<float>(*scale * weight / mass.sum),
                       static_cast<float>(each * *scale));
-    const double gradient = exp(margin) / mass.sum * weight - each - (1 - share);
-    if (target < vocab && owns_column<kSize>(target))
-      row[target] = from_float<T>(static_cast<float>(gradient * *scale));
+    const auto store = [&](int label, double at, double part) {
+      const double gradient = exp(at) / mass.sum * weight - each - (1 - share) * part;
+      if (label >= 0 && label < vocab && owns_column<kSize>(label))
+        row[label] = from_float<T>(static_cast<float>(gradient * *scale));
+    };
+    store(target, margin, own);
+    if (partner != target) store(partner, other, 1 - own);
     return;
   }
   if (threadIdx.x == 0) losses[blockIdx.x] = {log_sum - margin, correct};
@@ -154,16 +168,17 @@ void launch_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
   auto* logits = static_cast<T*>(in.logits);
   if (scale == nullptr) {
     cross_entropy_kernel<T, kSize, RowWork::Loss><<<grid, kLogitThreads, 0, queue>>>(
-        logits, in.targets, nullptr, vocab, in.pitch, 0, in.terms, losses);
+        logits, in.targets, nullptr, vocab, in.pitch, 0, in.terms, nullptr, nullptr, losses);
   } else {
     constexpr int kGroupBytes = sizeof(Group<T, kSize>);
-    const auto kernel = in.terms.none() ? cross_entropy_kernel<T, kSize, RowWork::Gradient>
-                                        : cross_entropy_kernel<T, kSize, RowWork::GradientOfTerms>;
+    const bool plain = in.terms.none() && in.partners == nullptr;
+    const auto kernel = plain ? cross_entropy_kernel<T, kSize, RowWork::Gradient>
+                              : cross_entropy_kernel<T, kSize, RowWork::GradientOfTerms>;
     const int kept = static_cast<int>(std::min(shared_bytes_of_block(2) / kGroupBytes, in.vocab / kSize));
     const int bytes = kept * kGroupBytes;
     allow_shared_bytes(kernel, bytes);
-    kernel<<<grid, kLogitThreads, static_cast<size_t>(bytes), queue>>>(logits, in.targets, scale, vocab,
-                                                                       in.pitch, kept, in.terms, losses);
+    kernel<<<grid, kLogitThreads, static_cast<size_t>(bytes), queue>>>(
+        logits, in.targets, scale, vocab, in.pitch, kept, in.terms, in.partners, in.shares, losses);
   }
 }
 
@@ -171,7 +186,8 @@ void launch_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaS
 
 void cross_entropy_rows(const LogitRows& in, const float* scale, RowLoss* losses, cudaStream_t queue) {
   if (in.rows == 0) return;
-  if (scale == nullptr || !in.terms.none() || !try_stream(in, scale, losses, queue)) {
+  const bool plain = in.terms.none() && in.partners == nullptr;
+  if (scale == nullptr || !plain || !try_stream(in, scale, losses, queue)) {
     for_logits(in.dtype, in.logits, in.vocab,
                [&]<typename T, int kSize>(T*, std::integral_constant<int, kSize>) {
                  launch_rows<T, kSize>(in, scale, losses, queue);
@@ -189,7 +205,8 @@ namespace {
 
 bool supports(const CallSignature& call) {  // the stats come last
   return is_storage(call.in[0].dtype) && call.in[1].dtype == DType::I32 &&
-         call.out.back().dtype == DType::F64 && (call.in.size() < 3 || call.in[2].dtype == DType::F32);
+         call.out.back().dtype == DType::F64 && (call.in.size() < 3 || call.in[2].dtype == DType::F32) &&
+         (call.in.size() < 5 || (call.in[3].dtype == DType::I32 && call.in[4].dtype == DType::F32));
 }
 
 size_t workspace(const CallSignature& call, int) {
@@ -199,13 +216,16 @@ size_t workspace(const CallSignature& call, int) {
 // The stats are the last output; the gradient has the scale behind the targets.
 void run(const KernelArgs& args, Stream& stream) {
   const TensorArg& logits = args.in[0];
+  const bool mixed = args.in.size() > 3;
   const LogitRows rows{.logits = logits.data,
                        .dtype = logits.type.dtype,
                        .rows = logits.type.shape.rows(),
                        .vocab = logits.type.shape.last(),
                        .pitch = logits.type.shape.last(),
                        .targets = args.in[1].as<const int32_t>(),
-                       .terms = read_loss_terms(args.attrs)};
+                       .terms = read_loss_terms(args.attrs),
+                       .partners = mixed ? args.in[3].as<const int32_t>() : nullptr,
+                       .shares = mixed ? args.in[4].as<const float>() : nullptr};
   const float* scale = args.in.size() > 2 ? args.in[2].as<const float>() : nullptr;
   auto* losses = reinterpret_cast<RowLoss*>(args.workspace.data());
   cross_entropy_rows(rows, scale, losses, queue_of(stream));

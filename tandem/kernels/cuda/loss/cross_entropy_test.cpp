@@ -73,6 +73,27 @@ TEST(CudaCrossEntropyGrad, MatchesTheReferenceWithTerms) {
   });
 }
 
+// Two labels a row, now and then the same twice.
+TEST(CudaCrossEntropyGrad, MatchesTheReferenceOfMixedRows) {
+  TANDEM_NEEDS_GPU();
+  for_logits([](const HostTensor& logits, const HostTensor& targets) {
+    const int64_t rows = logits.type.shape.rows(), vocab = logits.type.shape.last();
+    std::vector<double> partners, shares;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto own = targets.at(row);
+      partners.push_back(own < 0 || row % 3 == 0 ? own : static_cast<double>(row * 11 % vocab));
+      shares.push_back(0.5 + 0.5 * static_cast<double>(row % 7) / 7);
+    }
+    for (const Attrs& attrs : {Attrs{}, Attrs{{"smoothing", 0.2}, {"z", 0.01}}}) {
+      Call call = grad_of(logits, targets, 0.5);
+      call.attrs = attrs;
+      call.in.push_back(tensor_of(DType::I32, {rows}, partners));
+      call.in.push_back(tensor_of(DType::F32, {rows}, shares));
+      expect_as_reference(call, 2e-6);
+    }
+  });
+}
+
 // More rows than blocks: requests for the next row run ahead of the one at work.
 TEST(CudaCrossEntropyGrad, MatchesTheReferenceWhereABlockStreamsSeveralRows) {
   TANDEM_NEEDS_GPU();

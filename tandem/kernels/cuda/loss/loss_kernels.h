@@ -23,6 +23,8 @@ struct LogitRows {
   int64_t pitch;           // elements from a row to the next; what lies behind a row's logits is not touched
   const int32_t* targets;  // -1 = ignored; one that is no class makes the loss NaN
   LossTerms terms = {};    // where there is a scale
+  const int32_t* partners = nullptr;  // and of two labels a row: the other one,
+  const float* shares = nullptr;      // and the share of the target
 };
 
 struct alignas(16) RowLoss {
