@@ -65,6 +65,7 @@ std::optional<Cluster> cluster_of(const TimePlan& plan, const Price& price, int 
   Cluster cluster = plan.cluster;
   cluster.name = price.instance;
   const NodeType* node = catalogue().find_node(price.instance);
+  if (node != nullptr && node->ram_bytes > 0) cluster.host_memory = node->ram_bytes;
   if (instances == 1) {
     if (price.gpus < cluster.gpus) return std::nullopt;
     cluster.gpus_per_node = std::max(cluster.gpus_per_node, cluster.gpus);

@@ -67,6 +67,14 @@ TEST(Money, NodesWithoutANetworkAreNotACluster) {
   EXPECT_FALSE(offers_of(plan_of(8), "lambda").empty());
 }
 
+TEST(Money, MachinesWithTooLittleMemoryOfTheirOwnAreLeftOut) {
+  TimePlan plan = plan_of(8);
+  EXPECT_FALSE(offers_of(plan, "vast").empty());
+  plan.host_bytes = int64_t{500} << 30;  // vast's have 64 GiB, those of AWS 2 TiB
+  EXPECT_TRUE(offers_of(plan, "vast").empty());
+  EXPECT_FALSE(offers_of(plan, "aws").empty());
+}
+
 TEST(Money, SpotIsInterruptedMoreOften) {
   for (const Offer& offer : offers_of(plan_of(64), "aws")) {
     if (!offer.spot || !offer.price.on_demand) continue;
