@@ -9,7 +9,7 @@ import tandem_run
 from tandem_run import BAD_DATA, BAD_USAGE, RESNET, TandemTest, config
 
 MODEL = {**RESNET, "classes": 3}
-CHANGED = {"flip": True, "pad": 2, "crop": 0.4, "color": 0.3}
+CHANGED = {"flip": True, "pad": 2, "crop": 0.4, "color": 0.3, "mixup": 0.4}
 
 
 class Images(TandemTest):

@@ -66,10 +66,10 @@ int64_t MixedImages::draw_partner(RngCursor& draw) const {
 
 void MixedImages::fill(int64_t index, const SampleBuffers& out) const {
   whole_->fill(index, out);
-  TANDEM_CHECK(out.partner != nullptr && out.share != nullptr);
-  *out.partner = *out.targets;
-  *out.share = 1;
+  if (out.partner != nullptr) *out.partner = *out.targets;
+  if (out.share != nullptr) *out.share = 1;
   if (out.draw < 0) return;
+  TANDEM_CHECK(out.partner != nullptr && out.share != nullptr);
   RngCursor draw(seed_, static_cast<uint64_t>(out.draw));
   const double drawn = draw_beta(alpha_, draw);
   const auto share = static_cast<float>(std::max(drawn, 1 - drawn));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "tandem/data/fingerprint.h"
 #include "tandem/data/loader.h"
 #include "tandem/data/shapes.h"
 
@@ -92,6 +93,7 @@ TEST(MixedImages, OutsideOfTrainingAreTheirOwn) {
   EXPECT_EQ(own.image, sample_of(Shapes(kSide, Split::Train, 1), 3, -1).image);
   EXPECT_EQ(own.partner, own.target);
   EXPECT_EQ(own.share, 1.0f);
+  EXPECT_EQ(fingerprint(mixed(0.2)), fingerprint(Shapes(kSide, Split::Train, 1)));  // a run may begin to mix
 }
 
 // Any number of ranks and workers, and after a seek.
