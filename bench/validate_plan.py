@@ -42,12 +42,34 @@ ON_HOPPER = {"llm-foundry FSDP1": {"attention_factor": 2.9}}
 MEGATRON_VOCABULARY = 128  # times the tensor axis: what Megatron pads vocabularies to
 
 
+COLUMNS = {"id", "framework", "source", "family", "layers", "width", "heads", "kv_heads", "ffn", "vocab", "seq", "gpu", "gpus",
+           "gpus_per_node", "inter_node_gbps", "dp", "tp", "pp", "data_strategy", "micro_batch", "global_batch", "precision",
+           "recompute", "tokens_s_gpu", "step_time_s", "fit", "quality"}
+ONE_NODE_COLUMNS = {"id", "gpus", "global_batch", "micro_batch", "width", "heads", "layers", "seq", "tp", "dp", "pp", "step_time_ms",
+                    "vocab", "recompute", "precision"}
+
+
 class Skip(Exception):
     """The row says something that no config can."""
 
 
 def whole(text, default=1):
-    return int(float(text)) if text not in ("", None) else default
+    if text in ("", None):
+        return default
+    number = positive(text)
+    if number != int(number):
+        raise Skip(f"'{text}' is no whole number")
+    return int(number)
+
+
+def positive(text):
+    try:
+        number = float(text)
+    except ValueError:
+        raise Skip(f"'{text}' is no number") from None
+    if not 0 < number < math.inf:
+        raise Skip(f"'{text}' is no number above 0")
+    return number
 
 
 def gcd_batch(batch, micro, data):
@@ -56,16 +78,23 @@ def gcd_batch(batch, micro, data):
     return batch
 
 
+def is_number(text):
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def row_of_one_node(row):
     """A row of validation_one_node.csv in the columns of validation.csv."""
     return {"id": row["id"], "source": "vTrain, one node", "group": f"{row['width']}-{row['layers']}-{row['global_batch']}-{row['gpus']}",
             "framework": "Megatron-DeepSpeed", "family": "gpt2",
             "layers": row["layers"], "width": row["width"], "heads": row["heads"], "kv_heads": row["heads"],
-            "ffn": str(4 * int(row["width"])), "vocab": row["vocab"], "seq": row["seq"], "gpu": "A100-80-SXM", "gpus": row["gpus"],
+            "ffn": str(4 * float(row["width"])) if is_number(row["width"]) else row["width"], "vocab": row["vocab"], "seq": row["seq"], "gpu": "A100-80-SXM", "gpus": row["gpus"],
             "gpus_per_node": "8", "inter_node_gbps": "", "dp": row["dp"], "tp": row["tp"], "pp": row["pp"], "vpp": "1", "cp": "1",
             "ep": "1", "data_strategy": "ddp", "micro_batch": row["micro_batch"], "global_batch": row["global_batch"],
-            "precision": row["precision"], "recompute": row["recompute"].split()[0], "tokens_s_gpu": "",
-            "step_time_s": str(float(row["step_time_ms"]) / 1e3), "fit": "exact", "quality": "A"}
+            "precision": row["precision"], "recompute": (row["recompute"].split() or [""])[0], "tokens_s_gpu": "",
+            "step_time_s": str(float(row["step_time_ms"]) / 1e3) if is_number(row["step_time_ms"]) else row["step_time_ms"], "fit": "exact", "quality": "A"}
 
 
 def config_of(row):
@@ -79,7 +108,7 @@ def config_of(row):
     if tensor > 1:
         unit = MEGATRON_VOCABULARY * tensor
         vocabulary = -(-vocabulary // unit) * unit
-    strategy = row["data_strategy"].split()[0].rstrip("?")
+    strategy = (row["data_strategy"].split() or [""])[0].rstrip("?")
     strategy = {"none": "ddp", "single": "single", "hsdp": "fsdp", "": "ddp"}.get(strategy, strategy)
     if data * tensor * pipeline == 1:
         strategy = "single"
@@ -99,19 +128,29 @@ def config_of(row):
         parallel["sync"] = "step"
     return {"name": "row", "device": "cuda", "model": model, "parallel": parallel,
             "train": {"batch": batch, "micro_batch": micro, "steps": 10},
-            "precision": {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(row["precision"].split()[0], "bf16"),
+            "precision": {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get((row["precision"].split() or [""])[0], "bf16"),
             "memory": {"recompute": recompute}}
 
 
 def cluster_of(row, factors):
     cluster = {"gpu": row["gpu"], "gpus": whole(row["gpus"]), "gpus_per_node": whole(row["gpus_per_node"], 8)}
     if row["inter_node_gbps"]:
-        cluster["network_gbps"] = float(row["inter_node_gbps"])
+        cluster["network_gbps"] = positive(row["inter_node_gbps"])
     cluster |= SOFTWARE.get(row["framework"], {})
     if row["gpu"].startswith(("H100", "H200")):
         cluster |= ON_HOPPER.get(row["framework"], {})
-    cluster["compute_factor"] = factors.get(factor_key(row), 1.0)
+    cluster["compute_factor"] = factor_of(row, factors)
     return cluster
+
+
+def factor_of(row, factors):
+    """Of a framework that was not fitted on this GPU, what it has on others; else what others have on it."""
+    key = factor_key(row)
+    if key in factors:
+        return factors[key]
+    alike = ([value for name, value in factors.items() if name.split(" on ")[0] == row["framework"]] or
+             [value for name, value in factors.items() if name.split(" on ")[-1] == row["gpu"]])
+    return statistics.median(alike) if alike else 1.0
 
 
 def factor_key(row):
@@ -120,9 +159,9 @@ def factor_key(row):
 
 def measured_seconds(row):
     if row["step_time_s"]:
-        return float(row["step_time_s"])
+        return positive(row["step_time_s"])
     tokens = whole(row["global_batch"]) * whole(row["seq"])
-    return tokens / (float(row["tokens_s_gpu"]) * whole(row["gpus"]))
+    return tokens / (positive(row["tokens_s_gpu"]) * whole(row["gpus"]))
 
 
 def predict(tandem, row, factors):
@@ -130,11 +169,13 @@ def predict(tandem, row, factors):
     with tempfile.TemporaryDirectory() as folder:
         config, cluster = pathlib.Path(folder) / "c.yaml", pathlib.Path(folder) / "k.yaml"
         try:
+            measured_seconds(row)
             config.write_text(json.dumps(config_of(row)))
+            cluster.write_text(json.dumps(cluster_of(row, factors)))
         except Skip as reason:
             return None, str(reason)
-        cluster.write_text(json.dumps(cluster_of(row, factors)))
-        done = subprocess.run([tandem, "plan", config, "--cluster", cluster, "--json"], capture_output=True, text=True)
+        done = subprocess.run([tandem, "plan", config.name, "--cluster", cluster.name, "--json"], cwd=folder, capture_output=True,
+                              text=True)
         if not done.stdout:
             return None, (done.stderr.strip().splitlines() or ["no output"])[-1]
         return json.loads(done.stdout), None
@@ -188,9 +229,16 @@ def fitted(done, factors):
 
 
 def read_rows(path, wanted):
-    with open(path, encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if rows and "step_time_ms" in rows[0]:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = [{key: value or "" for key, value in row.items() if key} for row in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{path}: cannot read: {error}")
+    of_one_node = bool(rows) and "step_time_ms" in rows[0]
+    missing = (ONE_NODE_COLUMNS if of_one_node else COLUMNS) - set(rows[0] if rows else ())
+    if missing:
+        sys.exit(f"{path}: has no {', '.join(sorted(missing))}; expected the columns of validation.csv or validation_one_node.csv")
+    if of_one_node:
         rows = [row_of_one_node(row) for row in rows]
     if wanted:
         rows = [row for row in rows if re.search(wanted, " ".join(row[key] for key in ("id", "framework", "gpu", "source")))]
@@ -203,7 +251,7 @@ def plan_rows(args, rows, factors):
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for row, (plan, why) in zip(rows, pool.map(lambda row: predict(args.tandem, row, factors), rows)):
             if plan is None:
-                skipped.setdefault(re.sub(r"[0-9.]+", "N", why), []).append(row["id"])
+                skipped.setdefault(re.sub(r"\d+(\.\d+)?", "N", why.removeprefix("tandem: error: ")), []).append(row["id"])
             else:
                 done.append((row, plan, measured_seconds(row)))
     return done, skipped
@@ -247,6 +295,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--quiet", action="store_true", help="the summary alone")
     args = parser.parse_args()
+    args.tandem = str(pathlib.Path(args.tandem).resolve())
     rows = read_rows(args.file, args.rows)
     if not args.all:
         rows = [row for row in rows if row["fit"] == "exact" and row["quality"] == "A"]
