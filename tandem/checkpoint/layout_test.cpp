@@ -21,6 +21,7 @@ TEST_F(Layout, ListsStepsInNumericalOrderAndNothingElse) {
   for (const char* name :
        {"step-100000000", "step-00000200", "step-00000030", "step-old", ".tmp-step-00000300-1"}) {
     fs::create_directory(folder / name);
+    write_atomically(folder / name / kIndexName, "{}");
   }
   StoreRef(folder)->set_alias(kLatest, "step-00000200");
   EXPECT_EQ(list_checkpoints(folder),

@@ -11,7 +11,7 @@
 #include "tandem/compile/pass_list.h"
 #include "tandem/compile/passes/data_axis.h"
 #include "tandem/compile/passes/fp8.h"
-#include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/loss/loss_scaler.h"
 #include "tandem/compile/passes/metrics.h"
 #include "tandem/compile/passes/overwrite_gradients.h"
 #include "tandem/compile/passes/recompute.h"

@@ -43,7 +43,7 @@ struct CompileOptions {
   ParallelOptions parallel;
   PrecisionPolicy precision;
   OptimizerKind optimizer = OptimizerKind::AdamW;
-  bool mixes_images = false;        // a sample has two labels (passes/mix_images.h)
+  bool mixes_images = false;        // a sample has two labels (passes/loss/mix_images.h)
   bool separate_documents = false;  // that share a sequence (passes/documents.h)
   StateType state_type = StateType::Fp32;
   MuonScale muon_scale = MuonScale::MatchAdamW;

@@ -6,8 +6,8 @@
 
 #include "tandem/base/exact/exact_squares.h"
 #include "tandem/compile/passes/fp8.h"
-#include "tandem/compile/passes/loss_scaler.h"
-#include "tandem/compile/passes/loss_stats.h"
+#include "tandem/compile/passes/loss/loss_scaler.h"
+#include "tandem/compile/passes/loss/loss_stats.h"
 #include "tandem/compile/passes/metrics.h"
 #include "tandem/ir/infer.h"
 

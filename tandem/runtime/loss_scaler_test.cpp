@@ -9,7 +9,7 @@
 
 #include "tandem/base/digest.h"
 #include "tandem/base/rng.h"
-#include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/loss/loss_scaler.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/tiny_gpt2_test.h"
 #include "tandem/runtime/train_step_test.h"

@@ -24,6 +24,7 @@ struct Saving {
   bool gelu_again = false;
   bool gelu_of_product = false;  // not a saving: how a GPU fuses it
   bool attention_sums = true;    // of qkv's bias, in attention's gradient
+  bool activations_on_host = false;
   std::vector<std::string> without{};
 };
 
@@ -70,6 +71,7 @@ Outcome train(const Graph& forward, const ModelConfig& model, DType storage, Rec
   options.fuse.gelu_of_product = saving.gelu_of_product;
   options.overwrite_gradients = saving.overwrite_gradients;
   options.without = saving.without;
+  if (saving.activations_on_host) options.parallel.offloaded_activations = int64_t{1} << 30;
   options.choose = choose_from(registry, pool.num_threads());
   Session session(compile_step(forward, options), registry, pool);
   session.initialize(5);
@@ -210,7 +212,8 @@ TEST(AStepWithoutAnOptionalPass, HasTheSameResult) {
     for (const std::string_view pass : optional_passes()) {
       // Where outputs are given again, selective recomputation has little left to do.
       const RecomputeKind kind = pass == "recompute" ? RecomputeKind::Full : RecomputeKind::Selective;
-      Saving saving{.overwrite_gradients = true, .outputs_again = true};
+      Saving saving{
+          .overwrite_gradients = true, .outputs_again = true, .activations_on_host = pass == "offload"};
       const Outcome whole = train(family, DType::F32, kind, saving);
       saving.without = {std::string(pass)};
       const Outcome found = train(family, DType::F32, kind, saving);

@@ -121,13 +121,24 @@ int64_t bytes_below(const fs::path& path) {
   return bytes;
 }
 
-// A bundle, or what was to become one: it disappears with its index.
+// Whether its writer was killed before it put the index, or even the mark, which a new directory lacks for a
+// moment.
+bool is_draft(const fs::path& bundle) {
+  std::error_code error;
+  if (is_there(bundle / kIndexName)) return false;
+  return is_there(bundle / kDraftMark) || (fs::is_directory(bundle, error) && fs::is_empty(bundle, error));
+}
+
+// A bundle, or what was to become one: it disappears with its index, and its mark goes last.
 void remove_in_place(const fs::path& bundle) {
   std::error_code error;
   if (fs::is_directory(bundle, error)) {
     if (!is_there(bundle / kDraftMark)) OutputFile(bundle / kDraftMark).sync_and_close();
     fs::remove(bundle / kIndexName, error);
     sync_directory(bundle);
+    for (const fs::path& entry : entries_of(bundle)) {
+      if (entry.filename() != kDraftMark) fs::remove_all(entry, error);
+    }
   }
   fs::remove_all(bundle, error);
   if (error) throw IoError("{}: cannot remove: {}", bundle.string(), error.message());
@@ -227,8 +238,7 @@ std::unique_ptr<ObjectBytes> DiskStore::map(const std::string& name) const {
 std::vector<std::string> DiskStore::bundles() const {
   std::vector<std::string> names;
   for (const fs::path& path : entries_of(directory_)) {
-    const bool is_draft = is_there(path / kDraftMark) && !is_there(path / kIndexName);
-    if (!is_hidden(path) && !is_draft) names.push_back(path.filename().string());
+    if (!is_hidden(path) && !is_draft(path)) names.push_back(path.filename().string());
   }
   return names;
 }
@@ -293,7 +303,7 @@ std::vector<std::string> DiskStore::remove_leftovers(const BundleNames& ours) {
   if (!renames_bundles()) {
     troubles = Store::remove_leftovers(ours);
     for (const fs::path& path : entries_of(directory_)) {
-      if (is_there(path / kDraftMark) && !is_there(path / kIndexName)) remove_in_place(path);
+      if (!is_hidden(path) && ours(path.filename().string()) && is_draft(path)) remove_in_place(path);
     }
   }
   for (const fs::path& path : entries_of(directory_)) {

@@ -45,7 +45,14 @@ TEST_F(Disk, AnObjectIsAFileABundleADirectoryAnAliasALink) {
 
 TEST_F(Disk, ADirectoryWithoutAnIndexIsListedSoThatSomebodyTellsOfIt) {
   fs::create_directory(folder / "bundle");
+  write(folder / "bundle" / "part", "half");
   EXPECT_EQ(store.bundles(), std::vector<std::string>{"bundle"});
+}
+
+// Where directories are not renamed, a writer may be killed before it has put anything into its own.
+TEST_F(Disk, AnEmptyDirectoryIsNoBundle) {
+  fs::create_directory(folder / "bundle");
+  EXPECT_TRUE(store.bundles().empty());
 }
 
 TEST_F(Disk, LeftoversOfTheDeadGoAndThoseOfTheLivingStay) {

@@ -1,6 +1,6 @@
 // What the host knows of the loss scale of fp16. The step keeps it, on the device
-// (compile/passes/loss_scaler.h): the host says where it starts, reads it with a step's other figures, and
-// notes it in checkpoints.
+// (compile/passes/loss/loss_scaler.h): the host says where it starts, reads it with a step's other figures,
+// and notes it in checkpoints.
 #pragma once
 
 #include <array>

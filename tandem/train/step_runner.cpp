@@ -6,7 +6,7 @@
 
 #include "tandem/base/exact/fixed_point.h"
 #include "tandem/comm/places/place_page.h"
-#include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/loss/loss_scaler.h"
 #include "tandem/compile/update_graph.h"
 #include "tandem/models/apply_groups.h"
 #include "tandem/train/lr_schedule.h"

@@ -161,6 +161,8 @@ class PowerCut(ranks.RanksTest):
         newest = max((int(name.removeprefix("step-")) for name in there), default=0)
         if reported:
             self.assertGreaterEqual(newest, reported[-1], f"reported {reported}, found {there}")
+        elif (run / "checkpoints").exists() and not (run / "checkpoints").is_dir():
+            (run / "checkpoints").unlink()  # without a journal, what a check of the disk makes of a new directory
         self.train(self.content(), run.name)
         self.assert_equal_runs(whole, run)
 

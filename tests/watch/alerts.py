@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 import sys
 import threading
@@ -132,7 +133,8 @@ class Stragglers(TandemTest):
         content = config(GPT2, parallel={"strategy": "ddp", "data": 2}, log={"webhook": listener.url},
                          train={"steps": 1000000, "batch": 8, "micro_batch": 1, "eval_every": 0}, checkpoint={"every": 0})
         path, run = self.write_config(content), self.directory / "run"
-        launch = self.start("launch", "--nproc-per-node", "2", "train", path, "--run-dir", run)
+        launch = self.start("launch", "--nproc-per-node", "2", "train", path, "--run-dir", run,
+                            env={"TANDEM_TEST_FAULT": "slow:1:20"})
 
         def ranks():
             try:
@@ -140,22 +142,13 @@ class Stragglers(TandemTest):
             except (OSError, ValueError):
                 return []
 
-        self.wait_for(lambda: len(ranks()) == 2, "both ranks", 0.05)
-        pid = ranks()[1]["pid"]
-        # Most of the time it stands still.
-        deadline = time.monotonic() + tandem_run.SOON_S
-        while "straggler" not in listener.types():
-            self.assertLess(time.monotonic(), deadline, "nobody is told of the straggler")
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.2)
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(0.03)
+        self.wait_for(lambda: "straggler" in listener.types(), "that the straggler is told of")
+        self.wait_for(lambda: "slow" in [rank["state"] for rank in ranks()], "status.json to show it")
+        self.wait_for(lambda: re.search(r"\n1 .* slow ", self.tandem("status", run).out), "status to show it")
         told = next(told for _, told in listener.told if told["type"] == "straggler")
         self.assertEqual(1, told["rank"])
         self.assertGreater(told["busy_ms"], told["others_ms"])
         self.assertEqual(1, tandem_run.read_events(run, "straggler")[0]["rank"])
-        self.assertIn("slow", [rank["state"] for rank in ranks()])
-        self.assertRegex(self.tandem("status", run).out, r"\n1 .* slow ")
         launch.send_signal(signal.SIGTERM)
         self.assertEqual(75, launch.wait())
         self.assertRegex((run / "logs/rank-0.log").read_text(), "rank 1 is slow")

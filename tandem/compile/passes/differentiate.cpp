@@ -1,7 +1,7 @@
 #include "tandem/compile/passes/differentiate.h"
 
 #include "tandem/base/error.h"
-#include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/loss/loss_scaler.h"
 #include "tandem/compile/trained.h"
 #include "tandem/ir/gradient_context.h"
 #include "tandem/ir/infer.h"

@@ -1,4 +1,4 @@
-#include "tandem/compile/passes/mix_images.h"
+#include "tandem/compile/passes/loss/mix_images.h"
 
 #include <gtest/gtest.h>
 

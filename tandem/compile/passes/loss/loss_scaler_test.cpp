@@ -1,4 +1,4 @@
-#include "tandem/compile/passes/loss_scaler.h"
+#include "tandem/compile/passes/loss/loss_scaler.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tandem/compile/passes/loss_stats.h"
+#include "tandem/compile/passes/loss/loss_stats.h"
 
 #include <gtest/gtest.h>
 
