@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tandem/base/file.h"
 #include "tandem/checkpoint/example_state_test.h"
 
 namespace tandem {
