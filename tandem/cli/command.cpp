@@ -97,8 +97,7 @@ CLI::Validator positive_fraction() {
 
 Backend make_backend(const Config& config, const WorldInfo& world) {
   // Only `auto` looks for GPUs: waking the driver takes a fifth of a second.
-  const bool auto_cuda = config.device == DeviceKind::Auto && config.model.has(kRunsOnGpu) &&
-                         cuda::is_built() && !cuda::devices().empty();
+  const bool auto_cuda = config.device == DeviceKind::Auto && cuda::is_built() && !cuda::devices().empty();
   if (config.device != DeviceKind::Cuda && !auto_cuda) return cpu::make_backend();
   return cuda::make_backend(cpu::make_backend().kernels, world);
 }

@@ -29,7 +29,6 @@ enum FamilyTrait : unsigned {
   kNorms = 1 << 4,              // normalises features: model.norm_eps
   kRotary = 1 << 5,             // rotary positions, key/value heads of their own, biases by choice
   kWeightedPositions = 1 << 6,  // a weight for each position of model.context
-  kRunsOnGpu = 1 << 7,
 };
 
 constexpr int64_t four_times(int64_t width) { return 4 * width; }
@@ -46,11 +45,10 @@ struct FamilyInfo {
 };
 
 inline constexpr FamilyInfo kFamilies[] = {
-    {"gpt2", kReadsTokens | kEqualBlocks | kNorms | kWeightedPositions | kRunsOnGpu, 384, four_times, true,
-     true},
-    {"llama", kReadsTokens | kEqualBlocks | kNorms | kRotary | kRunsOnGpu, 384, eight_thirds, false, false},
+    {"gpt2", kReadsTokens | kEqualBlocks | kNorms | kWeightedPositions, 384, four_times, true, true},
+    {"llama", kReadsTokens | kEqualBlocks | kNorms | kRotary, 384, eight_thirds, false, false},
     {"resnet", kReadsImages | kStages | kNorms, 32, four_times, true, true},
-    {"mlp", kReadsImages | kEqualBlocks | kRunsOnGpu, 384, four_times, true, true},
+    {"mlp", kReadsImages | kEqualBlocks, 384, four_times, true, true},
 };
 
 #define TANDEM_FAMILY_NAME(value, name) #name,

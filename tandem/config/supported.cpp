@@ -13,11 +13,11 @@ struct Refusal {
 };
 
 constexpr Refusal kRefusals[] = {
-    {"device", [](const Config& c) { return c.device == DeviceKind::Cuda && !c.model.has(kRunsOnGpu); },
-     "this version trains the family on the CPU only; use cpu or auto"},
     {"precision",
      [](const Config& c) { return c.precision == Precision::Fp8 && c.device == DeviceKind::Cpu; },
      "fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU"},
+    {"precision", [](const Config& c) { return c.precision == Precision::Fp8 && c.model.has(kStages); },
+     "fp8 is for the matrices of blocks, and this family's blocks are convolutions; use bf16"},
     {"parallel.tls", [](const Config& c) { return c.parallel.tls && c.device == DeviceKind::Cuda; },
      "NCCL, which GPUs talk through, does not encrypt; use false, and a private network"},
     {"checkpoint.memory",

@@ -9,10 +9,11 @@ namespace tandem {
 namespace {
 
 TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
-  EXPECT_EQ(rejection("device: cuda\nmodel: {family: resnet}"),
-            "run.yaml:1: device: this version trains the family on the CPU only; use cpu or auto");
   EXPECT_EQ(rejection("precision: fp8\ndevice: cpu"),
             "run.yaml:1: precision: fp8 needs a GPU; use fp32, bf16 or fp16 on the CPU");
+  EXPECT_EQ(rejection("precision: fp8\ndevice: cuda\nmodel: {family: resnet}"),
+            "run.yaml:1: precision: fp8 is for the matrices of blocks, and this family's blocks are "
+            "convolutions; use bf16");
   EXPECT_EQ(
       rejection("device: cuda\nparallel: {tls: true}"),
       "run.yaml:2: parallel.tls: NCCL, which GPUs talk through, does not encrypt; use false, and a private "
@@ -36,8 +37,9 @@ TEST(CheckSupported, KeysThatAreRefusedSayNotYet) {
 
 TEST(CheckSupported, AcceptsWhatThisVersionHas) {
   for (const char* yaml :
-       {"device: cpu", "device: cuda", "precision: bf16", "precision: fp16", "precision: fp8",
-        "memory: {offload: [optimizer]}", "parallel: {strategy: fsdp, data: 2, tensor: 2, pipeline: 2}"}) {
+       {"device: cpu", "device: cuda", "device: cuda\nmodel: {family: resnet}", "precision: bf16",
+        "precision: fp16", "precision: fp8", "memory: {offload: [optimizer]}",
+        "parallel: {strategy: fsdp, data: 2, tensor: 2, pipeline: 2}"}) {
     EXPECT_EQ(rejection(yaml), "") << yaml;
   }
 }

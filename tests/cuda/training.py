@@ -4,13 +4,14 @@ import json
 import time
 
 import gpu
-from tandem_run import (BAD_USAGE, GPT2, LLAMA, TandemTest, checkpoint, config, read_events, read_manifest,
-                        read_metrics, read_summary)
+from tandem_run import (BAD_USAGE, GPT2, LLAMA, RESNET, RESNET_GROUP, TandemTest, checkpoint, config, read_events,
+                        read_manifest, read_metrics, read_summary)
 
 WIDE_GPT2 = {**GPT2, "width": 192, "heads": 3, "context": 128}  # heads of 64: the fused attention
 WIDE_LLAMA = {**LLAMA, "width": 256, "heads": 4, "kv_heads": 2, "ffn": 344, "context": 128}
 FP8_LLAMA = {**WIDE_LLAMA, "ffn": 352}  # all sizes are multiples of 16
 MODELS = {"gpt2": GPT2, "llama": LLAMA, "wide-gpt2": WIDE_GPT2, "wide-llama": WIDE_LLAMA}
+RESNETS = {"batch": RESNET, "group": RESNET_GROUP, "bottleneck": {**RESNET, "bottleneck": True, "stem": "imagenet", "image_size": 32}}
 ONE_PASS = {"batch": 6, "micro_batch": 6}  # gradients are overwritten, and lie among the activations
 TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2, "fp16": 1e-2}
 
@@ -62,6 +63,33 @@ class OnOneGpu(TandemTest):
                         flags = [flag for assignment in assignments for flag in ("--set", assignment)]
                         run = self.train(case, f"{name}-{kind}-{variant}", *flags)
                         self.assert_equal_runs(base, run)
+
+    def test_resnets_follow_the_cpu(self):
+        for name, model in RESNETS.items():
+            for precision, tolerance in {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2}.items():
+                with self.subTest(model=name, precision=precision):
+                    train = {"steps": 20, "optimizer": "sgd", "lr": 0.1, "batch": 64, "micro_batch": 32, "eval_every": 10}
+                    sections = {"precision": precision, "train": train}
+                    cpu = self.train({**config(model, **sections), "threads": 4}, f"cpu-{name}-{precision}")
+                    cuda = self.train(on_gpu(model, **sections), f"cuda-{name}-{precision}")
+                    self.assert_near(cpu, cuda, tolerance)
+                    self.assertNotEqual(*losses(cuda)[:2])
+
+    def test_resnets_give_the_same_bits_again(self):
+        variants = {"again": [], "full": ["memory.recompute=full"], "selective": ["memory.recompute=selective"],
+                    "offload": ["memory.offload=[optimizer]"]}
+        for name, model in RESNETS.items():
+            for kind, train in {"parts": {"batch": 8, "micro_batch": 4}, "one-pass": {"batch": 8, "micro_batch": 8}}.items():
+                case = on_gpu(model, precision="bf16", train={"steps": 6, "schedule": "constant", **train}, checkpoint={"every": 3})
+                base = self.train(case, f"{name}-{kind}")
+                for variant, assignments in variants.items():
+                    with self.subTest(model=name, kind=kind, variant=variant):
+                        flags = [flag for assignment in assignments for flag in ("--set", assignment)]
+                        self.assert_equal_runs(base, self.train(case, f"{name}-{kind}-{variant}", *flags))
+                with self.subTest(model=name, kind=kind, variant="resumed"):
+                    self.train(case, f"{name}-{kind}-resumed", "--set", "train.steps=3")
+                    resumed = self.train(case, f"{name}-{kind}-resumed", "--resume-from-checkpoint", "latest")
+                    self.assert_equal_runs(base, resumed)
 
     def test_gelu_that_is_made_again_follows_one_that_is_kept(self):
         for precision in ("fp32", "bf16"):

@@ -204,10 +204,15 @@ class GoldenOnCuda : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenOnCuda, FollowsPyTorch) {
   if (!cuda::is_built() || cuda::devices().empty()) GTEST_SKIP() << "no GPU on this machine";
   const Backend backend = cuda::make_backend(cpu::make_backend().kernels, {});
-  compare(GetParam(), GetParam().ends_with("fp32") ? 1e-4 : 1e-2, backend);
+  // The goldens' gradients of convolutions are sums in another order, which twenty steps carry on.
+  const bool images = GetParam().starts_with("resnet");
+  compare(GetParam(), GetParam().ends_with("fp32") ? 1e-4 : images ? 2e-2 : 1e-2, backend);
 }
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenOnCuda,
-                         testing::Values("gpt2_fp32", "llama_fp32", "gpt2_bf16", "llama_bf16"),
+                         testing::Values("gpt2_fp32", "llama_fp32", "gpt2_bf16", "llama_bf16", "resnet_fp32",
+                                         "resnet_bf16", "resnet_group_fp32", "resnet_group_bf16",
+                                         "resnet_imagenet_fp32", "resnet_imagenet_bf16",
+                                         "resnet_bottleneck_fp32", "resnet_bottleneck_bf16"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -66,21 +66,28 @@ output "stats" %5
 }
 
 TEST(OverwriteGradients, ClearsAGradientWhoseFirstOpCannotOverwrite) {
-  const Graph graph = overwrite_gradients(parse_graph(R"(%0 = input "x" : f32[1,4,4,2]
-%1 = input "dy" : f32[1,4,4,3]
-%2 = state "grad:w" {category="gradients", init="zeros"} backward : f32[3,3,3,2]
-%3 = conv2d_grad_weight(%2, %0, %1) {pad=1, stride=1} backward : f32[3,3,3,2]
-%4 = state "grad:b" {category="gradients", init="zeros"} backward : f32[3]
-%5 = bias_grad(%4, %1) backward : f32[3]
+  const Graph graph = overwrite_gradients(parse_graph(R"(%0 = input "x" : f32[1,2,2,4]
+%1 = input "dy" : f32[1,2,2,4]
+%2 = param "gamma" {init="ones"} : f32[4]
+%3 = input "stats" : f32[2]
+%4 = state "grad:gamma" {category="gradients", init="zeros"} backward : f32[4]
+%5 = state "grad:beta" {category="gradients", init="zeros"} backward : f32[4]
+%6, %7, %8 = group_norm_grad(%1, %0, %2, %3, %3, %4, %5) {eps=0.1, groups=2} backward : f32[1,2,2,4], f32[4], f32[4]
+%9 = state "grad:b" {category="gradients", init="zeros"} backward : f32[4]
+%10 = bias_grad(%9, %1) backward : f32[4]
 )"));
   verify(graph, "overwrite_gradients");
-  EXPECT_EQ(print(graph), R"(%0 = input "x" : f32[1,4,4,2]
-%1 = input "dy" : f32[1,4,4,3]
-%2 = state "grad:w" {category="gradients", init="zeros", transient=1} backward : f32[3,3,3,2]
-%3 = zeros(%2) {dtype="f32", shape="3,3,3,2"} backward : f32[3,3,3,2]
-%4 = conv2d_grad_weight(%3, %0, %1) {pad=1, stride=1} backward : f32[3,3,3,2]
-%5 = state "grad:b" {category="gradients", init="zeros", transient=1} backward : f32[3]
-%6 = bias_grad(%5, %1) {fresh=1} backward : f32[3]
+  EXPECT_EQ(print(graph), R"(%0 = input "x" : f32[1,2,2,4]
+%1 = input "dy" : f32[1,2,2,4]
+%2 = param "gamma" {init="ones"} : f32[4]
+%3 = input "stats" : f32[2]
+%4 = state "grad:gamma" {category="gradients", init="zeros", transient=1} backward : f32[4]
+%5 = state "grad:beta" {category="gradients", init="zeros", transient=1} backward : f32[4]
+%6 = zeros(%4) {dtype="f32", shape="4"} backward : f32[4]
+%7 = zeros(%5) {dtype="f32", shape="4"} backward : f32[4]
+%8, %9, %10 = group_norm_grad(%1, %0, %2, %3, %3, %6, %7) {eps=0.1, groups=2} backward : f32[1,2,2,4], f32[4], f32[4]
+%11 = state "grad:b" {category="gradients", init="zeros", transient=1} backward : f32[4]
+%12 = bias_grad(%11, %1) {fresh=1} backward : f32[4]
 )");
 }
 

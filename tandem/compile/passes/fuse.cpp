@@ -6,6 +6,7 @@
 
 #include "tandem/compile/passes/fp8.h"
 #include "tandem/compile/passes/fuse_bias.h"
+#include "tandem/compile/passes/norms/fuse_norm.h"
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
 #include "tandem/ir/loss_terms.h"
@@ -265,6 +266,7 @@ class Fusion {
 
 Graph fuse(const Graph& graph, const FuseOptions& options) {
   Graph fused = fuse_quantize(Fusion(graph, options).run());
+  if (options.image_norms) fused = fuse_norms(fused);
   return options.bias_sums ? fuse_bias_sums(fused, options) : fused;
 }
 

@@ -4,7 +4,8 @@
 //   gelu may be made together with the product);
 //   add + norm -> add_norm; norm gradient + add of the residual's gradient -> one op;
 //   where the backend asks for it, a product + gelu's gradient -> matmul_gelu_grad, and a bias's gradient
-//   becomes part of an op that writes or reads the same rows (fuse_bias.h);
+//   becomes part of an op that writes or reads the same rows (fuse_bias.h), and batch norm has the ReLU and
+//   the residual that stand behind it (norms/fuse_norm.h);
 //   swiglu or its gradient + quantizing to 8 bits -> one op (fp8.h);
 //   a large vocabulary projection (+ scale) (+ softcap) + loss (+ their gradients) ->
 //   linear_cross_entropy(_grad), in chunks of rows.
@@ -37,6 +38,7 @@ struct FuseOptions {
   bool gelu_again = false;
   bool gelu_grad = false;
   bool bias_sums = false;
+  bool image_norms = false;  // batch norm with the ReLU and the residual behind it (norms/fuse_norm.h)
   // Whether attention's gradient makes sums, too, for such qkv {heads, kv_heads, causal}. Null: it does not.
   bool (*attention_sums)(const TensorType& qkv, const Attrs& attrs) = nullptr;
   bool sums_across_blocks = false;  // of biases (fuse_bias.h); the compiler sets it where a step is one pass

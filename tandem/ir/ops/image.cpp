@@ -52,10 +52,14 @@ void conv2d_grad(Context& c, int32_t id) {
   c.add(in[0], c.emit(Op::Conv2dGradInput, {dy, in[1]}, attrs));
 }
 
+// The attributes of the pooling, where it has any, say which windows a pixel was in.
 void pool_grad(Context& c, int32_t id, Op op, std::vector<Value> inputs) {
   const Value x = c.input(id);
   const Shape shape = c.graph().type(x).shape;
-  c.add(x, c.emit(op, std::move(inputs), {{"height", shape[1]}, {"width", shape[2]}}));
+  Attrs attrs = c.node(id).attrs;
+  attrs.set("height", shape[1]);
+  attrs.set("width", shape[2]);
+  c.add(x, c.emit(op, std::move(inputs), std::move(attrs)));
 }
 
 }  // namespace
@@ -95,7 +99,7 @@ std::vector<OpInfo> image_ops() {
        .kind = OpKind::Kernel,
        .inputs = {"acc", "x", "dy"},
        .outputs = {in_place("acc")},
-       .attrs = {integer("stride"), integer("pad")},
+       .attrs = {integer("stride"), integer("pad"), optional(integer("fresh"))},
        .infer = like<0>,
        .cost = multiplies(
            [](const Node&, std::span<const TensorType> in) { return conv_flops(in[2].shape, in[0].shape); }),
@@ -110,7 +114,8 @@ std::vector<OpInfo> image_ops() {
               }),
       unsplit(
           Op::MaxPool2dGrad, "max_pool2d_grad", "dx[B,height,width,C]", {"dy", "argmax"}, {"dx"},
-          {integer("height"), integer("width")},
+          {integer("height"), integer("width"), optional(integer("size")), optional(integer("stride")),
+           optional(integer("pad"))},
           [](const Operands& in) { return image_types(in, in.shape(0)[3]); }, Remake::Never, kNoGradient),
       unsplit(
           Op::GlobalAvgPool, "global_avg_pool", "y[B,C]: the mean of each channel", {"x"}, {"y"}, kNone,

@@ -1,5 +1,7 @@
 // Norms of images: batch norm, on one rank or over the micro-batches of several (whose statistics are
-// gathered, or summed, in between), and group norm.
+// gathered, or summed, in between), and group norm. With {relu: 1} batch norm gives the ReLU of its output,
+// or of the output's sum with a residual, each rounded on its way; its gradient then takes that of the ReLU,
+// which it makes again from x and beta.
 #include "tandem/ir/ops/entry.h"
 #include "tandem/ir/ops/norm_grad.h"
 
@@ -43,18 +45,19 @@ std::vector<OpInfo> image_norm_ops() {
       unsplit(Op::BatchNorm, "batch_norm",
               "y, mean[C] and rstd[C] over all but the last dim; the running statistics move by momentum; "
               "{sync: 1} asks for all ranks' rows",
-              {"x", "gamma", "beta", "running_mean", "running_var"},
+              {"x", "gamma", "beta", "running_mean", "running_var", optional("residual")},
               {"y", "mean", "rstd", in_place("running_mean"), in_place("running_var")},
-              {real("eps"), real("momentum"), optional(integer("sync"))}, batch_norm_types, Remake::WithBlock,
-              norm_grad<Op::BatchNormGrad, 2, true>),
+              {real("eps"), real("momentum"), optional(integer("sync")), optional(integer("relu"))},
+              batch_norm_types, Remake::WithBlock, norm_grad<Op::BatchNormGrad, 2, true>),
       unsplit(Op::BatchNormInfer, "batch_norm_infer", "y by the running statistics",
-              {"x", "gamma", "beta", "running_mean", "running_var"}, {"y"}, {real("eps")}, like<0>,
-              Remake::Never, kNoGradient),
+              {"x", "gamma", "beta", "running_mean", "running_var", optional("residual")}, {"y"},
+              {real("eps"), optional(integer("relu"))}, like<0>, Remake::Never, kNoGradient),
       unsplit(Op::BatchNormGrad, "batch_norm_grad", "dx; acc_... += gradients of the parameters",
-              {"dy", "x", "gamma", "mean", "rstd", "acc_dgamma", "acc_dbeta"},
+              {"dy", "x", "gamma", "mean", "rstd", "acc_dgamma", "acc_dbeta", when("relu", "beta")},
               {"dx", in_place("acc_dgamma"), in_place("acc_dbeta")},
-              {real("eps"), real("momentum"), optional(integer("sync"))}, like<0, 5, 6>, Remake::Never,
-              kNoGradient),
+              {real("eps"), real("momentum"), optional(integer("sync")), optional(integer("relu")),
+               optional(integer("fresh"))},
+              like<0, 5, 6>, Remake::Never, kNoGradient),
       unsplit(
           Op::BatchNormStats, "batch_norm_stats",
           "parts f32[2,C] = (mean, sum of squared distances from it) of this rank's rows", {"x"}, {"parts"},
@@ -68,7 +71,7 @@ std::vector<OpInfo> image_norm_ops() {
           Op::BatchNormGradStats, "batch_norm_grad_stats",
           "sums f32[2,C] = (sum of dy, sum of dy * normalised x); acc_... += gradients of the parameters",
           {"dy", "x", "mean", "rstd", "acc_dgamma", "acc_dbeta"},
-          {"sums", in_place("acc_dgamma"), in_place("acc_dbeta")}, kNone,
+          {"sums", in_place("acc_dgamma"), in_place("acc_dbeta")}, {optional(integer("fresh"))},
           [](const Operands& in) {
             return Types{channel_pair(in), in[4], in[5]};
           },

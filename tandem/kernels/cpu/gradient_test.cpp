@@ -11,7 +11,7 @@
 #include "tandem/base/rng.h"
 #include "tandem/compile/compile_step.h"
 #include "tandem/compile/passes/documents.h"
-#include "tandem/compile/passes/sync_norm.h"
+#include "tandem/compile/passes/norms/sync_norm.h"
 #include "tandem/ir/op_table.h"
 #include "tandem/kernels/cpu/register.h"
 #include "tandem/models/family_models_test.h"

@@ -10,6 +10,7 @@
 #include "tandem/kernels/cuda/device/devices.h"
 #include "tandem/kernels/cuda/device/gpu_of_rank.h"
 #include "tandem/kernels/cuda/device/nvml.h"
+#include "tandem/kernels/cuda/image/image_kernels.h"
 #include "tandem/kernels/cuda/register.h"
 
 namespace tandem::cuda {
@@ -45,6 +46,7 @@ KernelRegistry all_kernels() {
   add_pointwise_kernels(registry);
   add_embedding_kernels(registry);
   add_loss_kernels(registry);
+  add_image_kernels(registry);
   add_optimizer_kernels(registry);
   for (const Lack& lack : kLacks) registry.add_lack(lack);
   return registry;
@@ -71,6 +73,7 @@ Backend make_backend(KernelRegistry host, const WorldInfo& world) {
                   .gelu_of_product = true,
                   .gelu_grad = true,
                   .bias_sums = true,
+                  .image_norms = true,
                   .attention_sums = is_for_hopper(found) ? hopper_sums_for_bias : nullptr,
                   .outputs_again = true};
   backend.has_fp8 = found.empty() || found.front().major * 10 + found.front().minor >= 89;

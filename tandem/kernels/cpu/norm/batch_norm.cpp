@@ -54,6 +54,7 @@ void batch_norm_grad(const KernelArgs& args, Stream& stream) {
 
 bool supports(const CallSignature& call) {
   const DType dtype = call.in[0].dtype;
+  if (call.attrs->integer_or("relu", 0) != 0) return false;
   return is_storage(dtype) && call.out[0].dtype == dtype && is_storage(call.in[2].dtype) &&
          call.in[3].dtype == DType::F32 && call.in[4].dtype == DType::F32 &&
          (call.op == Op::BatchNormGrad ? call.in[1].dtype == dtype && call.out[1].dtype == DType::F32

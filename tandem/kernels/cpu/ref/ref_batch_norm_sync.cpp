@@ -47,6 +47,7 @@ void run_batch_norm_apply(const KernelArgs& args, Stream&) {
 void run_batch_norm_grad_stats(const KernelArgs& args, Stream&) {
   const TensorArg &dy = args.in[0], &x = args.in[1], &mean = args.in[2], &rstd = args.in[3];
   const int64_t channels = x.type.shape.last();
+  begin_accumulators(args, {1, 2});
   for (int64_t c = 0; c < channels; ++c) {
     double sum_dy = 0, sum_dyx = 0;
     for (int64_t i = c; i < x.elems(); i += channels) {

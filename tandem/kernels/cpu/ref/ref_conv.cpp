@@ -71,6 +71,7 @@ void run_conv2d_grad_weight(const KernelArgs& args, Stream&) {
   const TensorArg &x = args.in[1], &dy = args.in[2], &acc = args.out[0];
   const ConvShape shape(x.type.shape, acc.type.shape, dy.type.shape, args.attrs);
   std::vector<double> sums(static_cast<size_t>(acc.elems()));
+  begin_accumulators(args, {0});
   shape.for_each_product(
       [&](int64_t xi, int64_t wi, int64_t yi) { sums[static_cast<size_t>(wi)] += get(dy, yi) * get(x, xi); });
   for (int64_t i = 0; i < acc.elems(); ++i) accumulate(acc, i, sums[static_cast<size_t>(i)]);

@@ -26,6 +26,15 @@ struct Partition {
   }
 };
 
+// What stands behind a norm with {relu: 1}: each step is rounded, as ops of their own would be. The residual
+// is the sixth input, where there is one.
+void finish_output(const KernelArgs& args, int64_t i) {
+  if (args.attrs.integer_or("relu", 0) == 0) return;
+  const TensorArg& y = args.out[0];
+  if (args.in.size() > 5) set(y, i, get(y, i) + get(args.in[5], i));
+  if (get(y, i) < 0) set(y, i, 0);
+}
+
 // Writes y, and the statistics to out[1] and out[2]; returns the biased variances.
 std::vector<double> normalise(const KernelArgs& args, const Partition& sets) {
   const TensorArg &x = args.in[0], &y = args.out[0];
@@ -40,6 +49,7 @@ std::vector<double> normalise(const KernelArgs& args, const Partition& sets) {
     const auto s = static_cast<size_t>(sets.set_of(i));
     const int64_t c = i % sets.channels;
     set(y, i, (get(x, i) - mean[s]) / std::sqrt(variance[s] + eps) * get(args.in[1], c) + get(args.in[2], c));
+    finish_output(args, i);
   }
   for (int64_t s = 0; s < sets.num_sets; ++s) {
     set(args.out[1], s, mean[static_cast<size_t>(s)]);
@@ -69,6 +79,7 @@ void run_batch_norm_infer(const KernelArgs& args, Stream&) {
     const double x_hat =
         (get(x, i) - get(args.in[3], c)) / std::sqrt(get(args.in[4], c) + args.attrs.real("eps"));
     set(y, i, x_hat * get(args.in[1], c) + get(args.in[2], c));
+    finish_output(args, i);
   }
 }
 
@@ -86,17 +97,23 @@ void normalise_grad(const KernelArgs& args, const Partition& sets) {
   const auto x_hat = [&](int64_t i) {
     return (get(x, i) - get(mean, sets.set_of(i))) * get(rstd, sets.set_of(i));
   };
+  const bool relu = args.attrs.integer_or("relu", 0) != 0;
+  const auto gradient = [&](int64_t i) {
+    const int64_t c = i % sets.channels;
+    return relu && !(x_hat(i) * get(gamma, c) + get(args.in[7], c) > 0) ? 0.0 : get(dy, i);
+  };
+  begin_accumulators(args, {1, 2});
   for (int64_t i = 0; i < x.elems(); ++i) {
     const auto s = static_cast<size_t>(sets.set_of(i)), c = static_cast<size_t>(i % sets.channels);
-    const double g = get(dy, i) * get(gamma, i % sets.channels);
+    const double g = gradient(i) * get(gamma, i % sets.channels);
     mean_g[s] += g / count;
     mean_gx[s] += g * x_hat(i) / count;
-    dgamma[c] += get(dy, i) * x_hat(i);
-    dbeta[c] += get(dy, i);
+    dgamma[c] += gradient(i) * x_hat(i);
+    dbeta[c] += gradient(i);
   }
   for (int64_t i = 0; i < x.elems(); ++i) {
     const auto s = static_cast<size_t>(sets.set_of(i));
-    const double g = get(dy, i) * get(gamma, i % sets.channels);
+    const double g = gradient(i) * get(gamma, i % sets.channels);
     set(args.out[0], i, get(rstd, sets.set_of(i)) * (g - mean_g[s] - x_hat(i) * mean_gx[s]));
   }
   for (int64_t c = 0; c < sets.channels; ++c) {

@@ -70,6 +70,16 @@ int64_t Descriptor::get_integer(cudnnBackendAttributeName_t name) const {
   return value;
 }
 
+std::vector<cudnnBackendNumericalNote_t> Descriptor::get_notes(cudnnBackendAttributeName_t name) const {
+  std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  int64_t count = 0;
+  check(library().get_attribute(raw_, name, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                                &count, notes.data()),
+        "cudnnBackendGetAttribute");
+  notes.resize(static_cast<size_t>(count));
+  return notes;
+}
+
 std::vector<Descriptor> Descriptor::get_descriptors(cudnnBackendAttributeName_t name,
                                                     cudnnBackendDescriptorType_t type) const {
   const auto get = [&](int64_t asked, void* values) {
@@ -85,6 +95,26 @@ std::vector<Descriptor> Descriptor::get_descriptors(cudnnBackendAttributeName_t 
   if (available > 0) found.erase(found.begin() + get(available, raw.data()), found.end());
   return found;
 }
+
+namespace {
+
+Descriptor convolution(Graph::Window window) {
+  constexpr int64_t kSides = 2;
+  const std::array<int64_t, kSides> strides = {window.stride, window.stride}, pads = {window.pad, window.pad},
+                                    dilations = {1, 1};
+  Descriptor kind(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  kind.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
+  kind.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION);
+  kind.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, kSides);
+  kind.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, std::span<const int64_t>(strides));
+  kind.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, std::span<const int64_t>(pads));
+  kind.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, std::span<const int64_t>(pads));
+  kind.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, std::span<const int64_t>(dilations));
+  kind.finalize();
+  return kind;
+}
+
+}  // namespace
 
 Graph::Tensor Graph::add(Layout layout, cudnnDataType_t type, Storage storage) {
   const auto id = static_cast<int64_t>(tensors_.size()) + 1;
@@ -125,6 +155,39 @@ void Graph::matmul(Tensor a, Tensor b, Tensor out) {
   op.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a));
   op.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b));
   op.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(out));
+  op.finalize();
+}
+
+void Graph::conv(Tensor x, Tensor w, Tensor y, Window window) {
+  Descriptor& op = ops_.emplace_back(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution(window));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, at(x));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, at(w));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, at(y));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0f);
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f);
+  op.finalize();
+}
+
+void Graph::conv_grad_input(Tensor dy, Tensor w, Tensor dx, Window window) {
+  Descriptor& op = ops_.emplace_back(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, convolution(window));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, at(dy));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, at(w));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, at(dx));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 1.0f);
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0.0f);
+  op.finalize();
+}
+
+void Graph::conv_grad_weight(Tensor x, Tensor dy, Tensor dw, Window window) {
+  Descriptor& op = ops_.emplace_back(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR);
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, convolution(window));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, at(x));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, at(dy));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, at(dw));
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 1.0f);
+  op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, 0.0f);
   op.finalize();
 }
 
@@ -198,6 +261,13 @@ std::vector<Descriptor> engine_configs(const Graph& graph, cudnnBackendHeurMode_
   query.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
   query.finalize();
   return query.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+}
+
+std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& config) {
+  const std::vector<Descriptor> engines =
+      config.get_descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  TANDEM_CHECK(engines.size() == 1, "{} engines of one config", engines.size());
+  return engines.front().get_notes(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
 }
 
 Plan::Plan(const Graph& graph, Descriptor config)

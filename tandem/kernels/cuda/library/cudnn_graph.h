@@ -39,12 +39,14 @@ template <typename T>
 constexpr cudnnBackendAttributeType_t attribute_type() {
   if constexpr (std::is_same_v<T, bool>) return CUDNN_TYPE_BOOLEAN;
   if constexpr (std::is_same_v<T, int64_t>) return CUDNN_TYPE_INT64;
+  if constexpr (std::is_same_v<T, float>) return CUDNN_TYPE_FLOAT;
   if constexpr (std::is_same_v<T, void*>) return CUDNN_TYPE_VOID_PTR;
   if constexpr (std::is_same_v<T, cudnnHandle_t>) return CUDNN_TYPE_HANDLE;
   if constexpr (std::is_same_v<T, cudnnDataType_t>) return CUDNN_TYPE_DATA_TYPE;
   if constexpr (std::is_same_v<T, cudnnPointwiseMode_t>) return CUDNN_TYPE_POINTWISE_MODE;
   if constexpr (std::is_same_v<T, cudnnReduceTensorOp_t>) return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
   if constexpr (std::is_same_v<T, cudnnBackendHeurMode_t>) return CUDNN_TYPE_HEUR_MODE;
+  if constexpr (std::is_same_v<T, cudnnConvolutionMode_t>) return CUDNN_TYPE_CONVOLUTION_MODE;
 }
 
 // Anything the API knows: a bag of attributes that is filled, then finalized. Errors throw DeviceError.
@@ -72,6 +74,7 @@ class Descriptor {
   void finalize();
 
   int64_t get_integer(cudnnBackendAttributeName_t name) const;
+  std::vector<cudnnBackendNumericalNote_t> get_notes(cudnnBackendAttributeName_t name) const;
   // The attribute's descriptors, which are of `type`.
   std::vector<Descriptor> get_descriptors(cudnnBackendAttributeName_t name,
                                           cudnnBackendDescriptorType_t type) const;
@@ -99,6 +102,14 @@ class Graph {
   Tensor temporary(Layout layout, cudnnDataType_t type = CUDNN_DATA_FLOAT);
 
   void matmul(Tensor a, Tensor b, Tensor out);
+  // Of images [N,C,H,W] with weights [K,C,R,S], in whatever layout; one stride and one padding for both
+  // sides.
+  struct Window {
+    int64_t stride, pad;
+  };
+  void conv(Tensor x, Tensor w, Tensor y, Window window);
+  void conv_grad_input(Tensor dy, Tensor w, Tensor dx, Window window);
+  void conv_grad_weight(Tensor x, Tensor dy, Tensor dw, Window window);
   void reshape(Tensor x, Tensor out);                           // the same bytes under another layout
   void reduce(cudnnReduceTensorOp_t op, Tensor x, Tensor out);  // along dims of which `out` has fewer
   void pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Tensor> in, Tensor out,
@@ -128,6 +139,8 @@ class Graph {
 
 // The engines, with their settings, that the library proposes, best first; none where it knows none.
 std::vector<Descriptor> engine_configs(const Graph& graph, cudnnBackendHeurMode_t mode);
+// What the library says of such an engine's arithmetic.
+std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& config);
 
 // A graph compiled for one engine. DeviceError if the engine refuses.
 class Plan {

@@ -1,4 +1,4 @@
-#include "tandem/compile/passes/sync_norm.h"
+#include "tandem/compile/passes/norms/sync_norm.h"
 
 #include "tandem/compile/rewrite.h"
 #include "tandem/ir/infer.h"
