@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "tandem/config/derive.h"
 #include "tandem/hub/fill_model.h"
 #include "tandem/hub/kept_files.h"
 #include "tandem/kernels/cpu/backend.h"
@@ -58,6 +59,12 @@ ResolvedConfig ConfigFlags::load(const WorldInfo& world, const std::string& run_
     if (world.rank == 0) std::fprintf(stderr, "note: %s\n", note.c_str());
   }
   return resolved;
+}
+
+Config ConfigFlags::load_to_run(const WorldInfo& world, const std::string& run_dir) const {
+  Config config = load(world, run_dir).config;
+  follow_ranks(config, world.world_size);
+  return config;
 }
 
 void add_insecure(CLI::App& command) {

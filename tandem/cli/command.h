@@ -71,6 +71,7 @@ struct ConfigFlags {
   // For this process among the ranks. `run_dir` is where the run is, runs/<name> if empty: it has a copy of
   // what model.from stood for. Rank 0 tells the notes.
   ResolvedConfig load(const WorldInfo& world, const std::string& run_dir = "") const;
+  Config load_to_run(const WorldInfo& world, const std::string& run_dir = "") const;  // by these ranks
 };
 
 // A subcommand with an example at the end of its --help: a line, or several, that begin with "tandem", which
