@@ -160,6 +160,13 @@ class Mistakes(TandemTest):
         self.mend(FAILED, ["/proc/run"], ("train", self.config, "--run-dir", "/proc/run"),
                   ("train", self.config, "--run-dir", "run"))
 
+    def test_a_store_of_checkpoints_in_the_run_that_it_is_to_outlive(self):
+        (self.directory / "runs").mkdir()
+        (self.directory / "other").symlink_to("runs")
+        for store in ("runs/x", "runs/x/checkpoints", "runs/x/a/../b", "other/x/copies"):
+            self.mend(BAD_USAGE, ["checkpoint.store", "run's own directory"], ("train", self.config, "--run-dir", "runs/x", "--set", f"checkpoint.store={store}"))
+        self.tandem("train", self.config, "--run-dir", "runs/x", "--set", "checkpoint.store=runs/x-copies")
+
     def test_checkpoints_that_are_not_there(self):
         run = self.directory / "run"
         self.tandem("train", self.config, "--run-dir", run)
