@@ -167,6 +167,9 @@ class Mistakes(TandemTest):
             self.mend(BAD_USAGE, ["checkpoint.store", "run's own directory"], ("train", self.config, "--run-dir", "runs/x", "--set", f"checkpoint.store={store}"))
         self.tandem("train", self.config, "--run-dir", "runs/x", "--set", "checkpoint.store=runs/x-copies")
 
+    def test_a_place_for_measurements_that_is_not_there(self):
+        self.mend(BAD_USAGE, ["--out none/m.yaml", "no such folder: none"], ("calibrate", "--out", "none/m.yaml"))
+
     def test_checkpoints_that_are_not_there(self):
         run = self.directory / "run"
         self.tandem("train", self.config, "--run-dir", run)
