@@ -165,7 +165,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       ->type_name("DIR")
       ->capture_default_str();
   command->add_option("--repeats", flags->repeats, "of each step")
-      ->check(whole_number(2))
+      ->check(whole_number(2, kMostInt))
       ->type_name("N")
       ->capture_default_str();
   command->callback([flags, &action] {

@@ -87,16 +87,19 @@ CLI::Validator number_that(Fits fits, std::string expected) {
   return CLI::Validator(check, "");
 }
 
-template <typename Number>
-CLI::Validator at_least(Number least, std::string_view what) {
-  return number_that<Number>([least](Number value) { return value >= least; },
-                             fmt::format("{} of at least {}", what, least));
-}
-
 }  // namespace
 
-CLI::Validator whole_number(int64_t least) { return at_least(least, "a whole number"); }
-CLI::Validator number(double least) { return at_least(least, "a number"); }
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  const bool bounded = most < std::numeric_limits<int64_t>::max();
+  return number_that<int64_t>([=](int64_t value) { return value >= least && value <= most; },
+                              fmt::format("a whole number of at least {}{}", least,
+                                          bounded ? fmt::format(" and at most {}", most) : ""));
+}
+
+CLI::Validator number(double least) {
+  return number_that<double>([least](double value) { return value >= least; },
+                             fmt::format("a number of at least {}", least));
+}
 CLI::Validator positive_fraction() {
   return number_that<double>([](double value) { return value > 0 && value <= 1; },
                              "a number above 0 and at most 1");

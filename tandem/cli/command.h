@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -83,7 +84,10 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
 void add_insecure(CLI::App& command);
 
 // Checks of a flag's number, whose message says what was expected and found.
-CLI::Validator whole_number(int64_t at_least);
+CLI::Validator whole_number(int64_t at_least, int64_t at_most = std::numeric_limits<int64_t>::max());
+inline constexpr int64_t kMostThreads = 4096;  // of a process, as the config's `threads`
+inline constexpr int64_t kMostJobs = 4096;     // processes at the same time
+inline constexpr int64_t kMostInt = std::numeric_limits<int>::max();
 CLI::Validator number(double at_least);
 CLI::Validator positive_fraction();  // above 0, at most 1
 

@@ -170,6 +170,15 @@ class Mistakes(TandemTest):
     def test_a_place_for_measurements_that_is_not_there(self):
         self.mend(BAD_USAGE, ["--out none/m.yaml", "no such folder: none"], ("calibrate", "--out", "none/m.yaml"))
 
+    def test_numbers_that_are_too_large(self):
+        huge = "99999999999"
+        for words in (("sweep", self.config, "--grid", "train.lr=1,2", "--jobs", huge), ("pipeline", "run", "p.yaml", "--jobs", huge),
+                      ("launch", "--max-restarts", huge, "true"), ("launch", "--master-port", "70000", "true"), ("dash", "--port", "65536"),
+                      ("prepare", "--out", "x", "--threads", huge, "a.txt"), ("calibrate", "--repeats", huge),
+                      ("plan", self.config, "--search", "--max-gpus", huge)):
+            with self.subTest(words=words):
+                self.mend(BAD_USAGE, ["expected a whole number of at least", "and at most"], words)
+
     def test_checkpoints_that_are_not_there(self):
         run = self.directory / "run"
         self.tandem("train", self.config, "--run-dir", run)
