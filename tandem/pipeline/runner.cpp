@@ -426,9 +426,11 @@ class Runner {
     }
     if (failed_.empty()) return ExitCode::Done;
     const size_t step = failed_.front();
-    throw Error(ExitCode::Failed,
-                fmt::format("{}: {} failed: {}; its log is {}", plan_.graph.spec.file.string(), name(step),
-                            first_failure_, log_name(step)));
+    // One that failed before it was begun has none.
+    const std::string log =
+        is_there(plan_.home(step) / kLog) ? fmt::format("; its log is {}", log_name(step)) : "";
+    throw Error(ExitCode::Failed, fmt::format("{}: {} failed: {}{}", plan_.graph.spec.file.string(),
+                                              name(step), first_failure_, log));
   }
 
   const Plan& plan_;
