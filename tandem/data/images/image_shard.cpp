@@ -129,6 +129,7 @@ void ImageShard::open(int64_t bytes) {
 
 void ImageShard::read_at(int64_t offset, std::span<std::byte> dst) const {
   if (far_) return far_->read_at(offset, dst);
+  if (dst.empty()) return;
   std::memcpy(dst.data(), object_->bytes().data() + offset, dst.size());
 }
 
