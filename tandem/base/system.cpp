@@ -66,6 +66,15 @@ std::string hostname() {
   return name.data();
 }
 
+std::string process_space() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::error_code error;
+  const std::string processes = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+  if (!(file >> boot) || error) return "";
+  return boot + "/" + processes;
+}
+
 std::string cpu_model() { return proc_field("/proc/cpuinfo", "model name").value_or("unknown processor"); }
 
 int64_t total_memory_bytes() {

@@ -20,6 +20,9 @@ inline double unix_s() {
 
 std::string own_program();  // the path of the program that runs, for starting it again
 std::string hostname();
+// Where the number of a process means the same process: this machine since its start, and the processes that
+// see each other. Hosts may have the same name. Without blanks; empty where it cannot be told.
+std::string process_space();
 std::string cpu_model();             // as the kernel names it, e.g. "AMD EPYC 9R14"
 int64_t total_memory_bytes();        // RAM this process may use: the machine's, or its cgroup's limit
 std::string hardware_description();  // "AMD EPYC 9R14, 2 cores, 15.6 GiB"

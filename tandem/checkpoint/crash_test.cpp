@@ -71,12 +71,30 @@ enum class Saver { AtOnce, InBackground, ManyRanks };
 
 class Crash : public CheckpointTest {
  protected:
+  static bool saves(const std::vector<std::string>& names) {
+    return std::any_of(names.begin(), names.end(),
+                       [](const auto& name) { return name.starts_with(".tmp-"); });
+  }
+  std::string newest() const {
+    const std::vector<std::string> there = list_checkpoints(folder);
+    return there.empty() ? "" : *std::max_element(there.begin(), there.end());
+  }
+  // Or until the child has ended by itself, which is told then.
+  template <typename Condition>
+  static void wait_until(pid_t child, const Condition& holds) {
+    siginfo_t ended{};
+    while (!holds() && ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           ended.si_pid == 0)
+      std::this_thread::yield();
+  }
+
   void kill_while_saving(Saver saver) {
     std::mt19937 random(7);
     const ExampleState fresh(0, kWidth);
     int64_t last_step = 0;
     int cut_short = 0;
     for (int round = 0; round < 20; ++round) {
+      const auto before = round == 0 ? std::vector<std::string>() : names();
       const pid_t child = ::fork();
       ASSERT_GE(child, 0);
       if (child == 0) {
@@ -87,17 +105,21 @@ class Crash : public CheckpointTest {
           ::_exit(1);
         }
       }
-      // The first kill waits for something to lose.
-      while (round == 0 && list_checkpoints(folder).empty()) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
+      // What a child has to have done, however little of a processor it gets: the first one more than one
+      // step; of the others some are killed as soon as they are seen to save.
+      if (round == 0) {
+        wait_until(child, [&] { return newest() > checkpoint_name(1); });
+      } else if (round % 4 == 0) {
+        wait_until(child, [&] { return saves(names()) && names() != before; });
+      }
+      const auto longest = round % 4 == 0 ? 1'000 : 120'000;
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % longest));
       ::kill(child, SIGKILL);
       int status = 0;
       ASSERT_EQ(::waitpid(child, &status, 0), child);
       ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed by itself";
 
-      const auto found = names();
-      cut_short +=
-          std::any_of(found.begin(), found.end(), [](const auto& name) { return name.starts_with(".tmp-"); });
+      cut_short += saves(names());
       ExampleState loaded = fresh;
       const Latest latest = load_latest(folder, loaded.targets());
       ASSERT_TRUE(latest.manifest.has_value()) << "round " << round;

@@ -77,7 +77,12 @@ void check_shards(const Manifest& manifest, const std::string& origin) {
     }
     file_bytes[file.name] = file.bytes;
   }
-  for (const TensorEntry& tensor : manifest.tensors) check_tensor(tensor, manifest, file_bytes, origin);
+  int64_t total = 0;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    check_tensor(tensor, manifest, file_bytes, origin);
+    if (__builtin_add_overflow(total, tensor.bytes(), &total))
+      throw DataError("{}: more bytes of tensors than 64 bits count", origin);
+  }
 }
 
 std::string render_manifest(const Manifest& manifest) { return seal(to_json(manifest)); }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "tandem/base/clipped.h"
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/json_text.h"
@@ -23,6 +24,40 @@ std::string dump(const json& value) {
 std::string content_digest(const json& content) {
   const std::string text = dump(content);
   return digest_hex(std::as_bytes(std::span(text)));
+}
+
+constexpr int64_t kMostCount = int64_t{1} << 53;  // of anything: sums and products of a few still fit
+
+// JSON has numbers that int64 has not.
+int64_t count_of(const json& number, std::string_view what, int64_t most = kMostCount) {
+  if (!number.is_number_integer() || number < 0 || number > most)
+    throw DataError("{}: expected a whole number from 0 to {}, found {}", what, most, clipped(number.dump()));
+  return number;
+}
+
+int64_t count_at(const json& value, const char* key, int64_t most = kMostCount) {
+  return count_of(value.at(key), key, most);
+}
+
+std::vector<int64_t> counts_at(const json& value, const char* key) {
+  std::vector<int64_t> counts;
+  for (const json& number : value.at(key)) counts.push_back(count_of(number, key));
+  return counts;
+}
+
+const json& object_at(const json& value, const char* key) {
+  if (!value.at(key).is_object()) throw DataError("{}: expected an object", key);
+  return value.at(key);
+}
+
+Shape shape_at(const json& value) {
+  const std::vector<int64_t> dims = counts_at(value, "shape");
+  int64_t elems = 1;  // as if no dim were empty: parts of it are multiplied, too
+  for (const int64_t dim : dims) {
+    if (__builtin_mul_overflow(elems, std::max<int64_t>(1, dim), &elems) || elems > kMostCount)
+      throw DataError("shape: more elements than {}", kMostCount);
+  }
+  return Shape(dims);
 }
 
 json to_json(const Shard& shard) {
@@ -59,9 +94,8 @@ Box box_of_ranges(const std::vector<int64_t>& begin, const std::vector<int64_t>&
 }
 
 Shard to_shard(const json& value, const Shape& shape, int version) {
-  Shard shard{value.at("file"), value.at("offset"), value.at("bytes"), {}, {}};
-  const auto begin = value.at("begin").get<std::vector<int64_t>>();
-  const auto end = value.at("end").get<std::vector<int64_t>>();
+  Shard shard{value.at("file"), count_at(value, "offset"), count_at(value, "bytes"), {}, {}};
+  const std::vector<int64_t> begin = counts_at(value, "begin"), end = counts_at(value, "end");
   if (version == 1) {
     shard.box = box_of_ranges(begin, end, shape);
     shard.digests = {value.at("digest")};
@@ -121,7 +155,7 @@ json to_json(const std::vector<CheckpointFile>& files) {
 
 std::vector<CheckpointFile> to_files(const json& value) {
   std::vector<CheckpointFile> files;
-  for (const json& file : value) files.push_back({file.at("name"), file.at("bytes")});
+  for (const json& file : value) files.push_back({file.at("name"), count_at(file, "bytes")});
   return files;
 }
 
@@ -145,9 +179,9 @@ std::vector<TensorEntry> to_tensors(const json& value, int version) {
     TensorEntry& tensor = tensors.emplace_back();
     tensor.name = item.at("name");
     tensor.dtype = parse_dtype(item.at("dtype").get_ref<const std::string&>());
-    tensor.shape = Shape(item.at("shape").get<std::vector<int64_t>>());
     tensor.digest = item.at("digest");
     try {
+      tensor.shape = shape_at(item);
       for (const json& shard : item.at("shards"))
         tensor.shards.push_back(to_shard(shard, tensor.shape, version));
     } catch (const DataError& error) {
@@ -181,23 +215,26 @@ json to_json(const Manifest& manifest) {
 Manifest to_manifest(const json& value) {
   Manifest manifest;
   CheckpointMeta& meta = manifest.meta;
-  meta.step = value.at("step");
-  meta.epoch = value.at("epoch");
-  meta.samples = value.at("samples");
-  meta.batch = value.at("batch");
+  meta.step = count_at(value, "step");
+  meta.epoch = count_at(value, "epoch");
+  meta.samples = count_at(value, "samples");
+  meta.batch = count_at(value, "batch");
   meta.loss =
       value.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : value.at("loss").get<double>();
   const json& mesh = value.at("mesh");
-  meta.mesh = {mesh.at("data"), mesh.at("tensor"), mesh.at("pipeline")};
-  meta.metrics = value.at("metrics");
-  meta.config = value.at("config");
-  meta.scalars = value.at("scalars");
-  manifest.sequence = value.at("sequence");
+  const auto axis = [&](const char* key) { return static_cast<int>(count_at(mesh, key, 1 << 30)); };
+  meta.mesh = {axis("data"), axis("tensor"), axis("pipeline")};
+  meta.metrics = object_at(value, "metrics");
+  meta.config = object_at(value, "config");
+  meta.scalars = object_at(value, "scalars");
+  if (meta.scalars.contains("weights_only") && !meta.scalars["weights_only"].is_boolean())
+    throw DataError("weights_only: expected true or false");
+  manifest.sequence = count_at(value, "sequence");
   manifest.hostname = value.at("hostname");
   manifest.hardware = value.at("hardware");
   manifest.time = value.at("time");
   const int version = value.at("version");
-  if (version > 1) manifest.digest_block = value.at("digest_block");
+  if (version > 1) manifest.digest_block = count_at(value, "digest_block");
   manifest.files = to_files(value.at("files"));
   manifest.tensors = to_tensors(value.at("tensors"), version);
   return manifest;

@@ -51,6 +51,8 @@ Part parse_part(std::string_view text, const std::string& origin) {
       throw DataError("expected digests of {} bytes each, found {}: ranks run different versions",
                       kDigestBlock, content.at("digest_block").dump());
     }
+    if (!content.at("rank").is_number_integer() || content["rank"] < 0 || content["rank"] > 1 << 30)
+      throw DataError("rank: expected the number of a rank, found {}", content["rank"].dump());
     return {content.at("rank"), to_files(content.at("files")),
             to_tensors(content.at("tensors"), content.at("version"))};
   } catch (const nlohmann::json::exception& error) {

@@ -221,7 +221,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const WorldInfo info = read_world();
-      const Config config = flags->config.load(info).config;
+      const Config config = flags->config.load_to_run(info);
       const Backend backend = make_backend(config, info);
       const Bench bench{*flags, config, backend, action.model, action.start_s};
       if (flags->generate > 0) return run_generate(bench);

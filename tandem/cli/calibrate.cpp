@@ -1,4 +1,6 @@
 // tandem calibrate: what this machine takes for the steps of configs, as a cluster that `tandem plan` reads.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -130,6 +132,18 @@ class Calibrating {
   plan::Calibration found_;
 };
 
+// Before minutes are spent on what could not be written then.
+void check_place(const std::string& out) {
+  if (out.empty()) return;
+  const std::filesystem::path parent = std::filesystem::path(out).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (!std::filesystem::is_directory(folder))
+    throw ConfigError("--out {}: no such folder: {}; make it, or name another", out, folder);
+  if (std::filesystem::is_directory(out)) throw ConfigError("--out {}: is a directory; name a file", out);
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw ConfigError("--out {}: {} cannot be written to; name another folder", out, folder);
+}
+
 }  // namespace
 
 void add_calibrate(CLI::App& app, Action& action) {
@@ -151,7 +165,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       ->type_name("DIR")
       ->capture_default_str();
   command->add_option("--repeats", flags->repeats, "of each step")
-      ->check(whole_number(2))
+      ->check(whole_number(2, kMostInt))
       ->type_name("N")
       ->capture_default_str();
   command->callback([flags, &action] {
@@ -161,6 +175,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       if (!flags->out.empty() && !flags->out.ends_with(".yaml") && !flags->out.ends_with(".yml"))
         throw ConfigError("--out {}: expected a name that ends in .yaml, by which --cluster knows a file",
                           flags->out);
+      check_place(flags->out);
       const std::string text = Calibrating(*flags, action.model).run();
       if (flags->out.empty()) {
         std::printf("%s", text.c_str());

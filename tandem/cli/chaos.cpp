@@ -168,7 +168,7 @@ void add_chaos(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--ranks", flags->ranks, "as the config's mesh has, which is also the default")
       ->type_name("N")
-      ->check(whole_number(1));
+      ->check(whole_number(1, kMostJobs));
   command->add_option("--seed", flags->seed, "of the moments and ranks")
       ->type_name("N")
       ->capture_default_str();

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "tandem/config/derive.h"
 #include "tandem/hub/fill_model.h"
 #include "tandem/hub/kept_files.h"
 #include "tandem/kernels/cpu/backend.h"
@@ -60,6 +61,12 @@ ResolvedConfig ConfigFlags::load(const WorldInfo& world, const std::string& run_
   return resolved;
 }
 
+Config ConfigFlags::load_to_run(const WorldInfo& world, const std::string& run_dir) const {
+  Config config = load(world, run_dir).config;
+  follow_ranks(config, world.world_size);
+  return config;
+}
+
 void add_insecure(CLI::App& command) {
   command.add_flag_callback(
       "--insecure", [] { setenv(kInsecureVariable, "1", 1); },
@@ -80,16 +87,19 @@ CLI::Validator number_that(Fits fits, std::string expected) {
   return CLI::Validator(check, "");
 }
 
-template <typename Number>
-CLI::Validator at_least(Number least, std::string_view what) {
-  return number_that<Number>([least](Number value) { return value >= least; },
-                             fmt::format("{} of at least {}", what, least));
-}
-
 }  // namespace
 
-CLI::Validator whole_number(int64_t least) { return at_least(least, "a whole number"); }
-CLI::Validator number(double least) { return at_least(least, "a number"); }
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  const bool bounded = most < std::numeric_limits<int64_t>::max();
+  return number_that<int64_t>([=](int64_t value) { return value >= least && value <= most; },
+                              fmt::format("a whole number of at least {}{}", least,
+                                          bounded ? fmt::format(" and at most {}", most) : ""));
+}
+
+CLI::Validator number(double least) {
+  return number_that<double>([least](double value) { return value >= least; },
+                             fmt::format("a number of at least {}", least));
+}
 CLI::Validator positive_fraction() {
   return number_that<double>([](double value) { return value > 0 && value <= 1; },
                              "a number above 0 and at most 1");

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,7 @@ struct ConfigFlags {
   // For this process among the ranks. `run_dir` is where the run is, runs/<name> if empty: it has a copy of
   // what model.from stood for. Rank 0 tells the notes.
   ResolvedConfig load(const WorldInfo& world, const std::string& run_dir = "") const;
+  Config load_to_run(const WorldInfo& world, const std::string& run_dir = "") const;  // by these ranks
 };
 
 // A subcommand with an example at the end of its --help: a line, or several, that begin with "tandem", which
@@ -82,7 +84,10 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
 void add_insecure(CLI::App& command);
 
 // Checks of a flag's number, whose message says what was expected and found.
-CLI::Validator whole_number(int64_t at_least);
+CLI::Validator whole_number(int64_t at_least, int64_t at_most = std::numeric_limits<int64_t>::max());
+inline constexpr int64_t kMostThreads = 4096;  // of a process, as the config's `threads`
+inline constexpr int64_t kMostJobs = 4096;     // processes at the same time
+inline constexpr int64_t kMostInt = std::numeric_limits<int>::max();
 CLI::Validator number(double at_least);
 CLI::Validator positive_fraction();  // above 0, at most 1
 

@@ -91,7 +91,7 @@ void add_dash(CLI::App& app, Action& action) {
       ->type_name("HOST");
   command->add_option("--port", flags->port, "7007 or the next that is free, if not given; 0 = any")
       ->type_name("N")
-      ->check(whole_number(0));
+      ->check(whole_number(0, 65535));
   command->callback([flags, &action] { action.run = [flags] { return run_dash(*flags); }; });
 }
 

@@ -244,7 +244,7 @@ void add_launch(CLI::App& app, Action& action) {
       "ranks on this node: a number, auto (GPUs, else cores), gpu or cpu (cores); 1 if not given", "N");
   add_flag_with_value(*command, "--nnodes", flags->nodes, "nodes; MIN:MAX starts with whoever has come", "N");
   add_flag_with_value(*command, "--node-rank", options.node_rank,
-                      "this node's number; in order of joining if not given", "R", whole_number(0));
+                      "this node's number; in order of joining if not given", "R", whole_number(0, kMostInt));
   add_flag_with_value(*command, "--rdzv-backend", flags->backend,
                       "where nodes meet: static (at node 0), file (a shared directory) or etcd", "NAME");
   add_flag_with_value(*command, "--rdzv-endpoint", options.endpoint,
@@ -265,7 +265,8 @@ void add_launch(CLI::App& app, Action& action) {
       "K=V,...");
   add_switch(*command, "--standalone", options.standalone, "one node, nobody to meet (also the default)");
   add_flag_with_value(*command, "--max-restarts", options.max_restarts,
-                      "times to start all ranks again after a failure; 0 if not given", "N", whole_number(0));
+                      "times to start all ranks again after a failure; 0 if not given", "N",
+                      whole_number(0, kMostInt));
   add_flag_with_value(*command, "--return-after", options.return_after_s,
                       "with parallel.elastic: seconds until lost ranks are started again; 30 if not given",
                       "S", number(0));
@@ -283,7 +284,7 @@ void add_launch(CLI::App& app, Action& action) {
   add_flag_with_value(*command, "--master-addr", options.master_addr,
                       "MASTER_ADDR of the ranks; node 0's if not given", "HOST");
   add_flag_with_value(*command, "--master-port", options.master_port, "MASTER_PORT; a free one if not given",
-                      "PORT", whole_number(1));
+                      "PORT", whole_number(1, 65535));
   add_flag_with_value(*command, "--local-addr", options.local_addr,
                       "where other nodes reach this one; found out if not given", "HOST");
   add_flag_with_value(*command, "--role", options.role, "ROLE_NAME of the ranks", "NAME")

@@ -124,7 +124,7 @@ void add_logs(CLI::App& app, Action& action) {
   flags->node_option =
       command->add_option("--node", flags->node, "of Kubernetes: the number of the pod to read (0)")
           ->type_name("N")
-          ->check(whole_number(0));
+          ->check(whole_number(0, kMostInt));
   command->callback([flags, &action] { action.run = [flags] { return show_logs(*flags); }; });
 }
 

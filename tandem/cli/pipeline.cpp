@@ -77,7 +77,7 @@ void add_pipeline(CLI::App& app, Action& action) {
       ->expected(1)
       ->take_all();
   command->add_option("--jobs", flags->run.jobs, "run: steps at the same time, 1 if not given")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostJobs))
       ->type_name("N");
   command->add_flag("--keep-going", flags->run.keep_going,
                     "run: after a failure, go on with what does not need the step");

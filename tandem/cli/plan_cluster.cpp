@@ -30,7 +30,7 @@ void ClusterFlags::add_to(CLI::App& command) {
                    "find the fastest strategy, mesh, schedule, micro-batch, recomputation, offload and "
                    "precision that fit, for the keys that the config leaves open");
   command.add_option("--max-gpus", max_gpus, "with --search: try powers of two up to so many GPUs")
-      ->check(whole_number(1))
+      ->check(whole_number(1, int64_t{1} << 20))
       ->type_name("N");
   command.add_option("--out", out, "with --search: write the best config, ready to run")->type_name("CONFIG");
   const auto text = [&command](const char* flag, std::string& value, const char* what, const char* type) {

@@ -141,7 +141,7 @@ void add_prepare(CLI::App& app, Action& action) {
       ->add_option("--size", flags->image_options.size,
                    "keep the middle square of each image as pixels, so many a side; files as they are if not "
                    "given")
-      ->check(whole_number(1))
+      ->check(whole_number(1, 16384))
       ->type_name("N")
       ->needs(images);
   command
@@ -175,7 +175,7 @@ void add_prepare(CLI::App& app, Action& action) {
       ->type_name("X")
       ->capture_default_str();
   command->add_option("--threads", flags->options.threads, "0 = all cores")
-      ->check(whole_number(0))
+      ->check(whole_number(0, kMostThreads))
       ->type_name("N")
       ->capture_default_str();
   command

@@ -157,7 +157,7 @@ void add_profile(CLI::App& app, Action& action) {
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const WorldInfo info = read_world();
-      const Config config = flags->config.load(info).config;
+      const Config config = flags->config.load_to_run(info);
       const Backend backend = make_backend(config, info);
       return run_in_world(config, info, [&](const World& world) {
         return run_profile(*flags, config, backend, action.model, world);

@@ -177,7 +177,7 @@ CLI::Option* add_text(CLI::App& command, const std::string& name, std::string& v
 
 CLI::Option* add_count(CLI::App& command, const std::string& name, int& value, int64_t least,
                        const std::string& what) {
-  return command.add_option(name, value, what)->type_name("N")->check(whole_number(least));
+  return command.add_option(name, value, what)->type_name("N")->check(whole_number(least, kMostInt));
 }
 
 void add_job_flags(CLI::App& command, SubmitFlags& flags) {

@@ -102,7 +102,7 @@ void add_sweep(CLI::App& app, Action& action) {
       ->check(whole_number(0))
       ->type_name("N");
   command->add_option("--jobs", flags->jobs, "trials at the same time, 1 if not given")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostJobs))
       ->type_name("N");
   command
       ->add_option("--dir", flags->dir,

@@ -27,7 +27,7 @@ void add_train(CLI::App& app, Action& action) {
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       const WorldInfo world = read_world();
-      const Config config = flags->config.load(world, flags->run_dir).config;
+      const Config config = flags->config.load_to_run(world, flags->run_dir);
       TrainOptions options;
       options.world = world;
       options.run_dir = flags->run_dir.empty() ? "runs/" + config.name : flags->run_dir;

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "tandem/base/error.h"
@@ -39,9 +41,18 @@ std::string encode(const Member& member) {
 
 Member decode_member(std::string bytes) {
   const auto fields = take_frame(bytes);
-  TANDEM_CHECK(fields && fields->size() == 8);
+  if (!fields || fields->size() != 8)
+    throw CommError("the store holds what is no member's; are all ranks of one version?");
+  const auto number = [](const std::string& text) {
+    int64_t value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0 ||
+        value > std::numeric_limits<int>::max())
+      throw CommError("the store holds what is no member's; are all ranks of one version?");
+    return static_cast<int>(value);
+  };
   const auto& f = *fields;
-  return {std::stoi(f[0]), std::stoi(f[1]), f[2], f[3], f[4], std::stoll(f[5]), f[6], f[7]};
+  return {number(f[0]), number(f[1]), f[2], f[3], f[4], number(f[5]), f[6], f[7]};
 }
 
 std::string missing_ranks(TcpKeyStore& store, const std::string& prefix, int world_size,

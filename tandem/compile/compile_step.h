@@ -47,8 +47,9 @@ struct CompileOptions {
   bool separate_documents = false;  // that share a sequence (passes/documents.h)
   StateType state_type = StateType::Fp32;
   MuonScale muon_scale = MuonScale::MatchAdamW;
-  double ema = 0;          // decay of the weights' moving average; 0 = none is kept
-  bool shows_ema = false;  // evaluations can take it in the weights' place
+  bool norms_apart = false;  // of parameters' gradients, and not of all together alone
+  double ema = 0;            // decay of the weights' moving average; 0 = none is kept
+  bool shows_ema = false;    // evaluations can take it in the weights' place
   Recompute recompute;
   FuseOptions fuse;
   bool overwrite_gradients = false;  // the backend's kernels can, where a step is one pass

@@ -160,6 +160,7 @@ Graph update_of(const Graphs& training, const CompileOptions& options, const Ste
   update.sections = draft.sections;
   update.precision = options.precision;
   update.fixed_order = options.parallel.fixed_order;
+  update.norms_apart = options.norms_apart;
   update.sums_stats = sums_stats(options.parallel);
   update.num_metrics = draft.metrics.size();
   update.sums_metrics = std::ranges::any_of(

@@ -66,14 +66,16 @@ Value UpdateBuilder::state(const std::string& name, TensorType type, std::string
 
 void UpdateBuilder::count(const std::string& param, Value gradient) {
   counted_.push_back(gradient);
-  counted_slots_ += fmt::format("{}{}", counted_slots_.empty() ? "" : ",", slots_.at(param));
+  const bool in_one = options_.fixed_order && !options_.norms_apart;
+  counted_slots_ += fmt::format("{}{}", counted_slots_.empty() ? "" : ",", in_one ? 0 : slots_.at(param));
 }
 
 void UpdateBuilder::finish_norm(int world) {
   std::vector<Value> inputs = {hyper_, stats_};
   inputs.insert(inputs.end(), counted_.begin(), counted_.end());
   const bool exact = options_.fixed_order;
-  const int64_t num_slots = exact ? ExactSquares::kLimbs : static_cast<int64_t>(options_.slots.size());
+  const auto params = static_cast<int64_t>(options_.slots.size());
+  const int64_t num_slots = exact ? ExactSquares::kLimbs * (options_.norms_apart ? params : 1) : params;
   Attrs attrs{{"num_slots", num_slots}};
   if (exact) attrs.set("exact", int64_t{1});
   Attrs sum_attrs = attrs;

@@ -46,6 +46,7 @@ struct UpdateOptions {
   bool together = false;            // one call of the optimizer for all units: there is nothing to overlap
   bool keep_gradients = false;      // the next pass overwrites them
   bool fixed_order = false;         // the norm does not show who has summed which part
+  bool norms_apart = false;         // "sums" tells of each parameter, with fixed_order too
   bool sums_stats = false;          // the passes have added up this rank's statistics of the loss
   size_t num_metrics = 0;           // of the model's own, behind the other statistics
   bool sums_metrics = false;        // the passes have added up those that this rank makes

@@ -172,6 +172,12 @@ void derive_epochs(ResolvedConfig& resolved, int64_t num_samples) {
   derive_schedule(resolved);
 }
 
+void follow_ranks(Config& config, int num_ranks) {
+  ParallelConfig& parallel = config.parallel;
+  const int64_t others = parallel.tensor * parallel.pipeline;
+  if (parallel.elastic == Elastic::Data && num_ranks % others == 0) parallel.data = num_ranks / others;
+}
+
 void derive(ResolvedConfig& resolved, int num_ranks) {
   derive_model(resolved);
   derive_data(resolved);

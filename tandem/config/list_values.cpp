@@ -1,6 +1,8 @@
 // Keys whose values are lists of tables or of lists.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tandem/config/values.h"
 
 namespace tandem {
@@ -20,6 +22,18 @@ std::string not_such(const Limits& limits, const T& out, const RawValue& raw) {
                      raw.is_list     ? found
                      : found.empty() ? "nothing"
                                      : in_quotes(found));
+}
+
+// Of a name that is there twice, one value would be lost.
+Problem given_twice(const RawValue& raw, size_t item) {
+  const RawValue::Table& table = table_of(raw, item);
+  for (auto entry = table.begin(); entry != table.end(); ++entry) {
+    const auto same = [&](const auto& earlier) { return earlier.first == entry->first; };
+    if (std::any_of(table.begin(), entry, same))
+      return fmt::format("{} is given twice in {}; keep one", in_quotes(entry->first),
+                         shortened(raw.items[item]));
+  }
+  return {};
 }
 
 Problem decode_number(const std::string& text, const Limits& limits, double& out) {
@@ -51,6 +65,7 @@ Problem decode(const RawValue& raw, const Limits& limits, DataSources& out) {
   for (size_t i = 0; i < raw.items.size(); ++i) {
     DataSource& set = sets.emplace_back();
     if (table_of(raw, i).empty()) set.path = raw.items[i];
+    if (const Problem problem = given_twice(raw, i)) return problem;
     for (const auto& [name, value] : table_of(raw, i)) {
       if (name == "path") {
         set.path = value;
@@ -111,6 +126,7 @@ Problem decode(const RawValue& raw, const Limits& limits, std::vector<TrainGroup
   for (size_t i = 0; i < raw.items.size(); ++i) {
     const RawValue::Table& table = table_of(raw, i);
     if (table.empty() || table[0].first.empty()) return not_such(limits, out, raw);
+    if (const Problem problem = given_twice(raw, i)) return problem;
     TrainGroup& group = groups.emplace_back();
     for (const auto& [name, value] : table) {
       Problem problem;

@@ -194,10 +194,6 @@ void check_layout(const ResolvedConfig& resolved) {
 void check_elastic(const ResolvedConfig& resolved) {
   const ParallelConfig& parallel = resolved.config.parallel;
   if (parallel.elastic != Elastic::Data) return;
-  if (was_given(resolved, "parallel.data")) {
-    throw ConfigError("{}: parallel.elastic takes the ranks that are there; leave parallel.data out",
-                      place_of(resolved, "parallel.data"));
-  }
   if (parallel.strategy == Strategy::Single || parallel.strategy == Strategy::Dp) {
     throw ConfigError(
         "{}: parallel.elastic needs ranks that share the batch, and parallel.strategy {} has one "

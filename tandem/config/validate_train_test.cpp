@@ -175,6 +175,10 @@ TEST(TrainKeys, GroupsThatMeanNothingAreRefused) {
   EXPECT_EQ(rejection("train: {groups: [{match: a, lr: 2, frozen: true}]}"),
             "run.yaml:1: train.groups: 'a' is frozen, which leaves nothing for lr and decay; remove them, or "
             "frozen");
+  EXPECT_EQ(rejection("train: {groups: [{match: a, lr: 2, lr: 3}]}"),
+            "run.yaml:1: train.groups: 'lr' is given twice in {match: a, lr: 2, lr: 3}; keep one");
+  EXPECT_NE(rejection("data: {train: [{path: a, path: b}]}").find("'path' is given twice"),
+            std::string::npos);
   EXPECT_NE(rejection("train: {groups: embed}").find("expected a list such as [{match:"), std::string::npos);
 }
 

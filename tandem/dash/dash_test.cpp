@@ -132,6 +132,20 @@ TEST(Dashboard, ListsRunsAndGivesTheirCurvesAndDetails) {
   EXPECT_EQ(detail["history"][0], "changed after step 3: train.lr");
 }
 
+TEST(Dashboard, TakesRunsAndNumbersWithCommasInTheirNames) {
+  Served served;
+  const fs::path run = make_run(served.directory.path(), "a,b 50%", 1);
+  append(run / "metrics.jsonl", R"({"step":2,"loss":1,"eval_loss/x,y":0.5})"
+                                "\n");
+  const Json curves =
+      served.json(get("/api/series", {{"id", "a,b 50%"}, {"names", "loss,eval_loss%2Fx%2Cy"}}));
+  EXPECT_EQ(curves["eval_loss/x,y"]["y"], Json::parse("[0.5]")) << curves;
+  const auto news = served.dashboard.answer(get("/api/live", {{"ids", "<script>,a%2Cb 50%25"}})).events;
+  news();
+  append(run / "metrics.jsonl", row(3, "0.125"));
+  EXPECT_NE(news().find("event: rows"), std::string::npos);
+}
+
 TEST(Dashboard, KnowsNothingButItsRunsAndItsPage) {
   Served served;
   for (const std::string id : {"", "..", "../deep/first", "/etc", "deep", "first/../first"}) {

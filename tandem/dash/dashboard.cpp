@@ -38,11 +38,13 @@ http::Response refusal(int status, std::string_view why) {
   return response;
 }
 
+// Names with commas between them, each encoded: runs and sets may be called with commas themselves.
 std::vector<std::string> words(const std::string& text) {
   std::vector<std::string> found;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) found.push_back(text.substr(begin, end - begin));
+    const std::string_view word = std::string_view(text).substr(begin, end - begin);
+    if (end > begin) found.push_back(http::percent_decoded(word, false).value_or(std::string(word)));
     begin = end + 1;
   }
   return found;

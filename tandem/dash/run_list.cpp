@@ -66,7 +66,7 @@ std::string state_of(const RunFolder& run, const std::string& last_event, bool l
   if (locked) return "running";
   if (last_event == "end" || (last_event != "start" && run.file("summary.json"))) return "done";
   if (last_event == "diverged") return "diverged";
-  if (last_event == "interrupt") return "interrupted";
+  if (last_event == "interrupt" || last_event == "budget") return "interrupted";
   const double age = static_cast<double>(std::time(nullptr)) - changed_at(run.path() / "metrics.jsonl");
   return age < kFresh ? "running" : "stopped";
 }

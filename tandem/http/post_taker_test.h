@@ -37,7 +37,11 @@ class PostTaker {
     url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
     thread_ = std::jthread([this] { work(); });
   }
-  ~PostTaker() { ::shutdown(fd_, SHUT_RDWR), ::close(fd_); }
+  ~PostTaker() {
+    ::shutdown(fd_, SHUT_RDWR);
+    thread_.join();
+    ::close(fd_);  // no earlier: its number may be given to another file at once
+  }
   const std::string& url() const { return url_; }  // without a path
 
  private:
@@ -61,7 +65,8 @@ class PostTaker {
           "HTTP/1.1 " + std::to_string(answer.status) +
           " x\r\nConnection: close\r\nContent-Length: " + std::to_string(answer.body.size()) + "\r\n\r\n" +
           answer.body;
-      EXPECT_EQ(::send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+      // A client may have given up meanwhile.
+      [[maybe_unused]] const ssize_t sent = ::send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     }
   }
 

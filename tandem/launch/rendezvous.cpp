@@ -1,6 +1,7 @@
 #include "tandem/launch/rendezvous.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <thread>
 
@@ -21,8 +22,13 @@ constexpr milliseconds kShortestPause{5}, kLongestPause{200};
 }  // namespace
 
 std::pair<int, int> parse_signal_and_rank(const std::string& text) {
-  const size_t space = text.find(' ');
-  return {std::atoi(text.c_str()), space == std::string::npos ? -1 : std::atoi(text.c_str() + space + 1)};
+  const size_t space = std::min(text.find(' '), text.size());
+  const auto number = [&](size_t begin, size_t end, int otherwise) {
+    int value = otherwise;
+    std::from_chars(text.data() + std::min(begin, end), text.data() + end, value);
+    return value;
+  };
+  return {number(0, space, 0), number(space + 1, text.size(), -1)};
 }
 
 bool BeatWatch::is_silent(KeyStore& store, int slot) {

@@ -102,6 +102,15 @@ TEST(Round, RecordsComeBackAsTheyWere) {
   EXPECT_EQ(EndKind::Restart, end.kind);
   EXPECT_EQ(2, end.restarts);
   EXPECT_THROW(RoundEnd::from_text("nonsense"), CommError);
+  // Of another program's, or of somebody's who wants to do harm.
+  for (const char* text : {"{\"kind\": 9}", "{\"reason\": 3}", "{\"code\": 1e300}", "{\"code\": -1}"})
+    EXPECT_THROW(RoundEnd::from_text(text), CommError) << text;
+  for (const char* text :
+       {"{\"host\": 3}", "{\"ranks\": -1}", "{\"ranks\": 99999999999}", "{\"slot\": null}"})
+    EXPECT_THROW(NodeInfo::from_text(text), CommError) << text;
+  EXPECT_EQ(parse_signal_and_rank("15 3"), std::pair(15, 3));
+  EXPECT_EQ(parse_signal_and_rank("15"), std::pair(15, -1));
+  EXPECT_EQ(parse_signal_and_rank("99999999999 99999999999"), std::pair(0, -1));
 }
 
 TEST(Rendezvous, NodesAgreeOnRanksAndMaster) {

@@ -5,17 +5,43 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "tandem/base/clipped.h"
 #include "tandem/base/error.h"
 
 namespace tandem {
 namespace {
 
-nlohmann::json parse(const std::string& text) {
-  const nlohmann::json record = nlohmann::json::parse(text, nullptr, false);
-  if (!record.is_object())
-    throw CommError("rendezvous: expected a record of a launcher, found '{}'; use another --rdzv-id", text);
-  return record;
-}
+// What a launcher wrote; a store may hold what another program did.
+class Record {
+ public:
+  explicit Record(const std::string& text)
+      : text_(text), record_(nlohmann::json::parse(text, nullptr, false)) {
+    if (!record_.is_object()) refuse();
+  }
+  std::string text(const char* key) const {
+    const auto found = record_.find(key);
+    if (found == record_.end()) return "";
+    if (!found->is_string()) refuse();
+    return found->get<std::string>();
+  }
+  int number(const char* key, int otherwise, int least, int most = std::numeric_limits<int>::max()) const {
+    const auto found = record_.find(key);
+    if (found == record_.end()) return otherwise;
+    if (!found->is_number_integer() || *found < least || *found > most) refuse();
+    return found->get<int>();
+  }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw CommError("rendezvous: expected a record of a launcher, found '{}'; use another --rdzv-id",
+                    clipped(text_));
+  }
+  const std::string& text_;
+  const nlohmann::json record_;
+};
+
+constexpr int kMostRanks = 4096;  // of a node, as --nproc-per-node
+constexpr int kMostRounds = 1 << 30;
 
 int order_of(const NodeInfo& node) {
   if (node.given_rank >= 0) return node.given_rank;
@@ -45,19 +71,19 @@ std::string NodeInfo::to_text() const {
 }
 
 NodeInfo NodeInfo::from_text(const std::string& text) {
-  const nlohmann::json record = parse(text);
+  const Record record(text);
   NodeInfo node;
-  node.host = record.value("host", "");
-  node.address = record.value("address", "");
-  node.num_ranks = record.value("ranks", 1);
-  node.most_ranks = record.value("most_ranks", node.num_ranks);
-  node.given_rank = record.value("given", -1);
-  node.previous_rank = record.value("previous", -1);
-  node.previous_round = record.value("previous_round", -1);
-  node.previous_slot = record.value("previous_slot", -1);
-  node.least_nodes = record.value("least", 1);
-  node.most_nodes = record.value("most", 1);
-  node.slot = record.value("slot", 0);
+  node.host = record.text("host");
+  node.address = record.text("address");
+  node.num_ranks = record.number("ranks", 1, 0, kMostRanks);
+  node.most_ranks = record.number("most_ranks", node.num_ranks, 0, kMostRanks);
+  node.given_rank = record.number("given", -1, -1);
+  node.previous_rank = record.number("previous", -1, -1);
+  node.previous_round = record.number("previous_round", -1, -1, kMostRounds);
+  node.previous_slot = record.number("previous_slot", -1, -1);
+  node.least_nodes = record.number("least", 1, 1);
+  node.most_nodes = record.number("most", 1, 1);
+  node.slot = record.number("slot", 0, 0);
   return node;
 }
 
@@ -74,15 +100,16 @@ std::string RoundEnd::to_text() const {
 }
 
 RoundEnd RoundEnd::from_text(const std::string& text) {
-  const nlohmann::json record = parse(text);
-  return {static_cast<EndKind>(record.value("kind", static_cast<int>(EndKind::Stale))),
-          record.value("code", 1),
-          record.value("reason", ""),
-          record.value("restarts", 0),
-          record.value("lost", 0),
-          record.value("rank", -1),
-          record.value("returns", 0),
-          record.value("lost_slot", -1)};
+  const Record record(text);
+  constexpr int kLast = static_cast<int>(EndKind::Stale);
+  return {static_cast<EndKind>(record.number("kind", kLast, 0, kLast)),
+          record.number("code", 1, 0, 255),
+          record.text("reason"),
+          record.number("restarts", 0, 0, kMostRounds),
+          record.number("lost", 0, 0),
+          record.number("rank", -1, -1),
+          record.number("returns", 0, 0, kMostRounds),
+          record.number("lost_slot", -1, -1)};
 }
 
 int Round::first_rank() const {

@@ -17,8 +17,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kTold[] = {
-    "start",     "resume", "end",       "interrupt",         "failure",    "diverged",
-    "diverging", "spike",  "straggler", "checkpoint_failed", "early_stop", "bad_checkpoint"};
+    "start",      "resume",         "end",   "interrupt", "failure",
+    "diverged",   "diverging",      "spike", "straggler", "checkpoint_failed",
+    "early_stop", "bad_checkpoint", "budget"};
 
 }  // namespace
 

@@ -27,6 +27,15 @@ int64_t now_ns() {
       .count();
 }
 
+// Whether a link leads to a directory that it is in.
+bool leads_back(const fs::path& link, const std::vector<fs::path>& within) {
+  const fs::path target = fs::canonical(link), home = fs::canonical(link.parent_path());
+  const auto is_around = [&](const fs::path& place) {
+    return std::mismatch(target.begin(), target.end(), place.begin(), place.end()).first == target.end();
+  };
+  return is_around(home) || std::any_of(within.begin(), within.end(), is_around);
+}
+
 }  // namespace
 
 std::string digest_of(std::string_view text) {
@@ -67,7 +76,12 @@ std::string Digests::of_file(const fs::path& path) {
 }
 
 std::string Digests::of(const fs::path& path) {
-  if (!fs::is_directory(path)) return of_file(path);
+  std::vector<fs::path> within;
+  return fs::is_directory(path) ? of_directory(path, within) : of_file(path);
+}
+
+std::string Digests::of_directory(const fs::path& path, std::vector<fs::path>& within) {
+  within.push_back(fs::canonical(path));
   std::vector<fs::path> entries;
   for (const auto& entry : fs::recursive_directory_iterator(path)) entries.push_back(entry.path());
   std::sort(entries.begin(), entries.end());
@@ -77,6 +91,7 @@ std::string Digests::of(const fs::path& path) {
     std::string what;
     if (fs::is_symlink(entry) && !fs::is_regular_file(entry)) {
       what = "link " + fs::read_symlink(entry).string();
+      if (fs::is_directory(entry) && !leads_back(entry, within)) what += " " + of_directory(entry, within);
     } else if (fs::is_directory(entry)) {
       what = "directory";
     } else {
@@ -84,6 +99,7 @@ std::string Digests::of(const fs::path& path) {
     }
     all += name + '\0' + what + '\0';
   }
+  within.pop_back();
   return digest_of("directory\0" + all);
 }
 

@@ -55,6 +55,7 @@ class Maker {
     for (size_t at = 0; at < steps().size(); ++at)
       by_name_[steps()[at].spec->name].push_back(static_cast<int>(at));
     check_outputs();
+    for (const Step& step : steps()) out_places_.push_back(place_of(step.out));
     for (size_t at = 0; at < steps().size(); ++at) connect(static_cast<int>(at));
     sort();
   }
@@ -220,6 +221,10 @@ class Maker {
     if (filled.empty()) throw ConfigError("{}: in: expected a path, found nothing", step.spec->place);
     const std::string path = normal_path(filled);
     std::string inside;
+    const std::string place = place_of(path);
+    if (is_within(place_of(spec_.store), place, inside))
+      throw ConfigError("{}: in: {} holds the store ({}); name what is read", step.spec->place,
+                        in_quotes(path), in_quotes(spec_.store));
     for (size_t at = 0; at < steps().size(); ++at) {
       const Step& other = steps()[at];
       if (other.out.empty()) continue;
@@ -230,13 +235,15 @@ class Maker {
         step.needs.push_back(static_cast<int>(at));
         return;
       }
-      if (is_within(other.out, path, inside)) {
+      if (is_within(out_places_[at], place, inside)) {
         throw ConfigError("{}: in: {} holds what {} writes ({}); name what is read, or that step in `needs`",
                           step.spec->place, in_quotes(path), other.name, in_quotes(other.out));
       }
     }
     add_files(step, path);
   }
+
+  std::string place_of(const std::string& path) const { return normal_path((folder_ / path).string()); }
 
   void add_files(Step& step, const std::string& path) {
     const fs::path place = spec_.folder / path;
@@ -316,6 +323,8 @@ class Maker {
 
   Graph& graph_;
   const Spec& spec_;
+  const fs::path folder_ = fs::absolute(spec_.folder);
+  std::vector<std::string> out_places_;  // of steps, before they are sorted
   std::map<std::string, std::vector<int>, std::less<>> by_name_;
 };
 

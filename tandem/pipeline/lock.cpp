@@ -4,16 +4,18 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <thread>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
+#include "tandem/base/system.h"
 
 namespace tandem::pipeline {
 namespace {
@@ -21,13 +23,27 @@ namespace {
 constexpr const char* kName = "lock";
 constexpr auto kWait = std::chrono::seconds(20);  // for steps of a dead runner, which the kernel is ending
 
-pid_t written_in(int fd) {
-  char text[32] = {};
-  const ssize_t size = ::pread(fd, text, sizeof(text) - 1, 0);
-  return size > 0 ? static_cast<pid_t>(std::atoi(text)) : 0;
+struct Holder {
+  pid_t pid = 0;
+  std::string space, host;  // where the process is; empty: here
+};
+
+Holder written_in(int fd) {
+  std::array<char, 512> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);
+  Holder holder;
+  std::istringstream(std::string(text.data(), size > 0 ? static_cast<size_t>(size) : 0)) >> holder.pid >>
+      holder.space >> holder.host;
+  return holder;
 }
 
-bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM); }
+bool is_elsewhere(const Holder& holder) { return !holder.space.empty() && holder.space != process_space(); }
+
+// On another machine it is the lock alone that tells.
+bool is_alive(const Holder& holder) {
+  if (holder.pid > 0 && is_elsewhere(holder)) return true;
+  return holder.pid > 0 && (::kill(holder.pid, 0) == 0 || errno == EPERM);
+}
 
 }  // namespace
 
@@ -42,25 +58,28 @@ StoreLock::StoreLock(const std::filesystem::path& store)
   while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR)
       throw IoError("{}: cannot be locked: {}", (store / kName).string(), std::strerror(errno));
-    const pid_t other = written_in(file_.get());
+    const Holder other = written_in(file_.get());
     if (is_alive(other))
-      throw IoError("{}: process {} works in it; wait for it, or end it", store.string(), other);
+      throw IoError("{}: process {}{} works in it; wait for it, or end it", store.string(), other.pid,
+                    is_elsewhere(other) ? " on " + other.host : "");
     if (std::chrono::steady_clock::now() > deadline)
       throw IoError("{}: a step of a runner that is gone still runs; end it (`fuser {}`)", store.string(),
                     (store / kName).string());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  const std::string pid = std::to_string(::getpid()) + "\n";
+  const std::string space = process_space();
+  const std::string own =
+      fmt::format("{}{}\n", ::getpid(), space.empty() ? "" : " " + space + " " + hostname());
   if (::ftruncate(file_.get(), 0) != 0 ||
-      ::pwrite(file_.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
+      ::pwrite(file_.get(), own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
     throw IoError("{}: cannot be written: {}", (store / kName).string(), std::strerror(errno));
 }
 
 pid_t runner_of(const std::filesystem::path& store) {
   const Descriptor file(::open((store / kName).c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0 || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return 0;
-  const pid_t pid = written_in(file.get());
-  return is_alive(pid) ? pid : 0;
+  const Holder holder = written_in(file.get());
+  return is_alive(holder) ? holder.pid : 0;
 }
 
 }  // namespace tandem::pipeline

@@ -31,7 +31,9 @@ void add(std::string& all, const std::vector<std::string>& texts) {
 
 class Planner {
  public:
-  explicit Planner(Plan& plan) : plan_(plan), digests_(plan.store() / "digests.json") {}
+  explicit Planner(Plan& plan) : plan_(plan), digests_(plan.digests) {
+    digests_ = Digests(plan.store() / kDigests);
+  }
 
   void make() {
     for (size_t at = 0; at < plan_.graph.steps.size(); ++at)
@@ -126,7 +128,7 @@ class Planner {
   }
 
   Plan& plan_;
-  Digests digests_;
+  Digests& digests_;
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ struct Work {
 struct Plan {
   Graph graph;
   std::vector<Work> work;  // of each step
+  Digests digests;         // of what they read
 
   std::filesystem::path folder() const { return graph.spec.folder; }
   std::filesystem::path store() const { return graph.spec.folder / graph.spec.store; }

@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
+#include <utility>
 
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
@@ -29,6 +32,53 @@ Json parsed(const std::string& text) {
   }
   return Json::parse(text, nullptr, false);
 }
+
+using Check = bool (*)(const Json&);
+
+bool is_text(const Json& json) { return json.is_string(); }
+bool is_number(const Json& json) { return json.is_number(); }
+bool is_whole_number(const Json& json) { return json.is_number_integer(); }
+bool is_flag(const Json& json) { return json.is_boolean(); }
+
+// An object in which what is there of these is of its kind.
+bool has_kinds(const Json& json, std::initializer_list<std::pair<const char*, Check>> kinds) {
+  return json.is_object() && std::all_of(kinds.begin(), kinds.end(), [&](const auto& kind) {
+           const auto found = json.find(kind.first);
+           return found == json.end() || kind.second(*found);
+         });
+}
+
+bool all_are(const Json& json, Check check) { return std::all_of(json.begin(), json.end(), check); }
+
+bool is_input(const Json& json) {
+  return has_kinds(json, {{"path", is_text}, {"digest", is_text}, {"step", is_text}});
+}
+bool is_need(const Json& json) { return has_kinds(json, {{"key", is_text}, {"output", is_text}}); }
+bool is_extent(const Json& json) {
+  return has_kinds(json, {{"path", is_text}, {"files", is_whole_number}, {"bytes", is_whole_number}});
+}
+bool is_file(const Json& json) {
+  return has_kinds(json, {{"path", is_text},
+                          {"link", is_text},
+                          {"digest", is_text},
+                          {"bytes", is_whole_number},
+                          {"runs", is_flag}});
+}
+
+constexpr std::initializer_list<std::pair<const char*, Check>> kRecordKinds = {
+    {"step", is_text},
+    {"key", is_text},
+    {"start", is_text},
+    {"end", is_text},
+    {"host", is_text},
+    {"token", is_text},
+    {"seconds", is_number},
+    {"attempts", is_whole_number},
+    {"output", is_extent},
+    {"inputs", [](const Json& json) { return json.is_array() && all_are(json, is_input); }},
+    {"needs", [](const Json& json) { return json.is_object() && all_are(json, is_need); }},
+    {"metrics", [](const Json& json) { return json.is_object() && all_are(json, is_number); }},
+    {"files", [](const Json& json) { return json.is_array() && all_are(json, is_file); }}};
 
 std::string dumped(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -71,11 +121,18 @@ Extent extent_of(const fs::path& path) {
   return extent;
 }
 
+std::optional<Json> parse_record(const std::string& text) {
+  Json record = parsed(text);
+  if (!has_kinds(record, kRecordKinds) || !record.contains("step") || !record.contains("key"))
+    return std::nullopt;
+  return record;
+}
+
 std::optional<Json> read_record(const Plan& plan, size_t step) {
   const fs::path file = plan.home(step) / kRecord;
   if (!is_there(file)) return std::nullopt;
-  Json record = parsed(read_text(file));
-  if (!record.is_object() || record.value("key", "") != plan.work[step].key) return std::nullopt;
+  std::optional<Json> record = parse_record(read_text(file));
+  if (!record || record->at("key") != plan.work[step].key) return std::nullopt;
   const std::string& output = plan.work[step].output;
   if (!output.empty() && !is_there(plan.folder() / output)) return std::nullopt;
   return record;
@@ -85,7 +142,11 @@ Attempt read_attempt(const Plan& plan, size_t step) {
   const fs::path file = plan.home(step) / kAttempt;
   if (!is_there(file)) return {};
   const Json json = parsed(read_text(file));
-  if (!json.is_object()) return {};
+  if (!has_kinds(json, {{"number", is_whole_number},
+                        {"start", is_text},
+                        {"runner", is_whole_number},
+                        {"failure", is_text}}))
+    return {};
   return {json.value("number", int64_t{0}), json.value("start", ""), json.value("runner", pid_t{0}),
           json.value("failure", "")};
 }

@@ -24,6 +24,9 @@ struct Extent {
 };
 Extent extent_of(const std::filesystem::path& path);
 
+// Nothing where it is no record, or where a part of one is not of its kind: a disk may give back anything.
+std::optional<Json> parse_record(const std::string& text);
+
 // Nothing where the step is not finished, or where its output is gone.
 std::optional<Json> read_record(const Plan& plan, size_t step);
 

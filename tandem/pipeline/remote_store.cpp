@@ -9,7 +9,6 @@
 #include "tandem/base/digest.h"
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
-#include "tandem/base/json_text.h"
 #include "tandem/base/system.h"
 #include "tandem/config/values.h"
 
@@ -24,10 +23,9 @@ constexpr const char* kKept = "kept";  // beside the record: the address of the 
 std::string name_there(const Plan& plan, size_t step) { return plan.work[step].home.filename().string(); }
 
 Json record_from(const std::string& text, const std::string& where) {
-  check_json_depth(text, where);
-  Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) throw DataError("{}: is no record of a step", where);
-  return json;
+  std::optional<Json> record = parse_record(text);
+  if (!record) throw DataError("{}: is no record of a step", where);
+  return std::move(*record);
 }
 
 // Whether it stays below where it is put.

@@ -51,6 +51,7 @@ class Runner {
       : plan_(plan),
         options_(options),
         lock_(plan.store()),
+        digests_(plan.digests),
         processes_(std::min(static_cast<size_t>(options.jobs), plan.work.size())),
         count_(plan.work.size()),
         states_(count_, State::Waiting),
@@ -60,6 +61,7 @@ class Runner {
         followers_(count_),
         metrics_(count_),
         far_(count_) {
+    digests_.save();  // there is a store now
     if (!plan.graph.spec.remote.empty()) remote_.emplace(plan.graph.spec.remote);
   }
 
@@ -164,7 +166,20 @@ class Runner {
     for (const int other : steps()[step].needs) fetch(static_cast<size_t>(other));
   }
 
+  // Or the record would tell of other bytes than those that were read.
+  void require_same_inputs(size_t step) {
+    const std::vector<Input>& inputs = steps()[step].inputs;
+    for (size_t at = 0; at < inputs.size(); ++at) {
+      if (inputs[at].step >= 0 ||
+          digests_.of(plan_.folder() / inputs[at].path) == plan_.work[step].digests[at])
+        continue;
+      throw DataError("{} has changed since the pipeline was begun; run it again",
+                      in_quotes(inputs[at].path));
+    }
+  }
+
   void start(size_t step) {
+    require_same_inputs(step);
     fetch_needs(step);
     fs::create_directories(plan_.home(step));
     steps()[step].spec->where == Where::Local ? start_here(step) : start_job(step);
@@ -347,6 +362,7 @@ class Runner {
   }
 
   void finish(size_t step, double seconds) {
+    require_same_inputs(step);
     write_record(plan_, step, read_attempt(plan_, step), seconds, options_.version);
     fs::remove(plan_.home(step) / kJobNote);
     if (remote_) remote_->keep(plan_, step);
@@ -426,14 +442,17 @@ class Runner {
     }
     if (failed_.empty()) return ExitCode::Done;
     const size_t step = failed_.front();
-    throw Error(ExitCode::Failed,
-                fmt::format("{}: {} failed: {}; its log is {}", plan_.graph.spec.file.string(), name(step),
-                            first_failure_, log_name(step)));
+    // One that failed before it was begun has none.
+    const std::string log =
+        is_there(plan_.home(step) / kLog) ? fmt::format("; its log is {}", log_name(step)) : "";
+    throw Error(ExitCode::Failed, fmt::format("{}: {} failed: {}{}", plan_.graph.spec.file.string(),
+                                              name(step), first_failure_, log));
   }
 
   const Plan& plan_;
   const RunOptions& options_;
   StoreLock lock_;
+  Digests digests_;
   SignalReader signals_;
   Processes processes_;
   size_t count_;

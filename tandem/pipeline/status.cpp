@@ -23,10 +23,10 @@ std::map<std::string, Json> newest_records(const Plan& plan) {
   for (const auto& entry : fs::directory_iterator(plan.store(), error)) {
     const fs::path file = entry.path() / kRecord;
     if (!is_there(file)) continue;
-    Json record = Json::parse(read_text(file), nullptr, false);
-    if (!record.is_object() || !record.contains("step") || !record["step"].is_string()) continue;
-    Json& kept = newest[record["step"].get<std::string>()];
-    if (kept.is_null() || kept.value("end", "") < record.value("end", "")) kept = std::move(record);
+    std::optional<Json> record = parse_record(read_text(file));
+    if (!record) continue;
+    Json& kept = newest[record->at("step").get<std::string>()];
+    if (kept.is_null() || kept.value("end", "") < record->value("end", "")) kept = std::move(*record);
   }
   return newest;
 }

@@ -94,10 +94,12 @@ class Sweeper {
     return std::clamp<int64_t>(std::llround(fraction * static_cast<double>(steps)), 1, steps);
   }
 
+  // With all of its steps, or with as many as train.patience let it take.
+  bool has_ended(size_t trial) const { return is_there(sweep_.run_of(trial) / "summary.json"); }
+
   bool is_there_yet(size_t trial, int64_t target) const {
-    if (target == sweep_.trials[trial].steps)
-      return is_there(sweep_.run_of(trial) / "summary.json") && last_step(sweep_.run_of(trial)) >= target;
-    return last_step(sweep_.run_of(trial)) >= target;
+    if (has_ended(trial)) return true;
+    return target != sweep_.trials[trial].steps && last_step(sweep_.run_of(trial)) >= target;
   }
 
   void run_to(const std::vector<size_t>& trials, double fraction) {
@@ -189,7 +191,12 @@ class Sweeper {
     }
     for (size_t at = 0; at < alive.size(); ++at) {
       TrialResult& result = result_.trials[alive[at]];
+      result.part = fraction;
       result.steps = target_of(alive[at], fraction);
+      if (has_ended(alive[at]) && curves[at].last_step() < result.steps) {
+        result.steps = curves[at].last_step();
+        result.note = "ended by train.patience";
+      }
       result.loss = score_at(curves[at], result.steps, result_.by_eval);
     }
     std::stable_sort(alive.begin(), alive.end(),
@@ -206,8 +213,7 @@ class Sweeper {
     std::iota(result_.ranking.begin(), result_.ranking.end(), size_t{0});
     const auto place = [&](size_t trial) {
       const TrialResult& result = result_.trials[trial];
-      const double part = static_cast<double>(result.steps) / static_cast<double>(sweep_.trials[trial].steps);
-      return std::tuple(result.state == TrialState::Failed, -part, result.loss);
+      return std::tuple(result.state == TrialState::Failed, -result.part, result.loss);
     };
     std::stable_sort(result_.ranking.begin(), result_.ranking.end(),
                      [&](size_t a, size_t b) { return place(a) < place(b); });

@@ -35,8 +35,9 @@ enum class TrialState { Finished, Stopped, Failed };
 struct TrialResult {
   TrialState state = TrialState::Finished;
   int64_t steps = 0;
+  double part = 0;   // of its steps, that it was asked for
   double loss = 0;   // what it was last compared by
-  std::string note;  // why it failed
+  std::string note;  // why it failed, or ended before its last step
 };
 
 struct SweepResult {

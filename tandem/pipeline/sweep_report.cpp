@@ -93,7 +93,7 @@ std::string sweep_table(const Sweep& sweep, const SweepResult& result) {
     text += fmt::format(
         "{:>4}  {:>5}  {:<{}}  {:>9}  {:>9}  {}{}\n", rank + 1, trial, sets_of(sweep.trials[trial]), width,
         fmt::format("{}/{}", each.steps, sweep.trials[trial].steps), failed ? "-" : format_loss(each.loss),
-        name_of(each.state), failed ? ": " + each.note : "");
+        name_of(each.state), each.note.empty() ? "" : ": " + each.note);
   }
   return text;
 }

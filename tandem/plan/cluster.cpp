@@ -8,9 +8,12 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "tandem/base/clipped.h"
 #include "tandem/base/error.h"
 #include "tandem/base/nearest.h"
 #include "tandem/plan/collective_cost.h"
@@ -114,12 +117,37 @@ const std::vector<FileKey>& file_keys() {
   return keys;
 }
 
-double positive(const YAML::Node& node, const std::string& where) {
+// Far beyond what there is, and near enough that no plan overflows.
+struct Bounds {
+  double least = 0, most = 1e9;
+  bool or_zero = false;
+};
+constexpr Bounds kSeconds{0, 1e6};
+constexpr Bounds kBytes{1, 1e18};
+
+// By the unit that a key's name ends with. A speed of 0 says that there is no such thing, where a plan can do
+// without.
+Bounds bounds_of(std::string_view key) {
+  constexpr std::string_view kMayBeNone[] = {"network_gbps",   "ram_gib",       "switch_gbs",
+                                             "disk_write_gbs", "disk_read_gbs", "fp8_tflops"};
+  if (key.starts_with("gpus") || key == "cores") return {1, 1 << 20};
+  if (key.ends_with("_us") || key.ends_with("_ms")) return {};
+  if (key.ends_with("_factor")) return {1e-6, 1e6};
+  if (!key.ends_with("s") && !key.ends_with("_gib")) return {0, 1};  // yes or no
+  const auto end = std::end(kMayBeNone);
+  return {1e-6, 1e9, std::find(std::begin(kMayBeNone), end, key) != end};
+}
+
+double number_in(const YAML::Node& node, const std::string& where, const Bounds& bounds) {
   double value = 0;
   const std::string text = node.IsScalar() ? node.Scalar() : "";
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || !std::isfinite(value))
-    throw ConfigError("{}: expected a number of at least 0, found '{}'", where, text);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  const bool fits = (value >= bounds.least && value <= bounds.most) || (bounds.or_zero && value == 0);
+  if (!is_number || !fits)
+    throw ConfigError("{}: expected a number of at least {} and at most {}{}, found {}", where, bounds.least,
+                      bounds.most, bounds.or_zero ? ", or 0 for none" : "",
+                      node.IsScalar() ? fmt::format("'{}'", clipped(text)) : "keys or a list");
   return value;
 }
 
@@ -128,9 +156,9 @@ void set_key(Cluster& cluster, const std::string& path, const std::string& key, 
   for (const FileKey& known : file_keys()) {
     names.push_back(known.name);
     if (known.name != key) continue;
-    const double number = positive(value, fmt::format("{}: {}", path, key));
+    const double number = number_in(value, fmt::format("{}: {}", path, key), bounds_of(key));
     const bool counts = key.starts_with("gpus") || key == "cores";
-    if (counts && (number < 1 || number != std::floor(number) || number > 1 << 20))
+    if (counts && number != std::floor(number))
       throw ConfigError("{}: {}: expected a whole number of at least 1, found {}", path, key, number);
     known.set(cluster, number * known.scale);
     return;
@@ -144,15 +172,19 @@ void set_collectives(Cluster& cluster, const std::string& path, const YAML::Node
   for (const auto& item : curves) {
     const std::string name = item.first.Scalar(), where = fmt::format("{}: collectives: {}", path, name);
     const size_t space = std::min(name.find(' '), name.size());
-    const int ranks = std::atoi(name.substr(space).c_str());
-    if (ranks < 2 || !item.second.IsMap())
+    int ranks = 0;
+    const auto [end, error] =
+        std::from_chars(name.data() + std::min(space + 1, name.size()), name.data() + name.size(), ranks);
+    if (error != std::errc() || end != name.data() + name.size() || ranks < 2 || ranks > 1 << 20 ||
+        !item.second.IsMap())
       throw ConfigError("{}: expected `all_reduce RANKS: {{BYTES: SECONDS}}`", where);
     const Op op = collective_named(name.substr(0, space));
     const double share = cluster.is_cpu() ? std::min(1.0, static_cast<double>(cluster.cores) / ranks) : 1;
     Curve& curve = cluster.curves[{op, ranks}] = Curve();
     for (const auto& point : item.second) {
-      const double bytes = positive(point.first, where), seconds = positive(point.second, where) * share;
-      if (bytes <= 0 || seconds <= 0) throw ConfigError("{}: expected bytes and seconds above 0", where);
+      const double bytes = number_in(point.first, where, kBytes);
+      const double seconds = number_in(point.second, where, kSeconds) * share;
+      if (seconds <= 0) throw ConfigError("{}: expected bytes and seconds above 0", where);
       const Group group{ranks, std::min(ranks, cluster.gpus_per_node)};
       const double modelled = op == Op::Send ? modelled_send_seconds(cluster, 1, bytes)
                                              : modelled_seconds(cluster, op, group, bytes);
@@ -183,15 +215,21 @@ Cluster from_file(const std::string& path) {
   cluster.name = std::filesystem::path(path).stem().string();
   if (cluster.is_cpu()) cluster.gpus = 0;  // as many ranks as the mesh has
   forget_curves(cluster, root);
+  std::set<std::string> seen;
   for (const auto& item : root) {
-    const std::string key = item.first.Scalar();
-    if (key == "gpu" || (key == "collectives" && item.second.IsMap())) continue;
-    if (key == "name" && item.second.IsScalar()) {
+    const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
+    if (!seen.insert(key).second) throw ConfigError("{}: {}: is given twice; keep one", path, key);
+    if ((key == "collectives" || key == "kernels") && !item.second.IsMap())
+      throw ConfigError("{}: {}: expected what `tandem calibrate` writes, names and seconds below it", path,
+                        key);
+    if (key == "name" && !item.second.IsScalar()) throw ConfigError("{}: name: expected a text", path);
+    if (key == "gpu" || key == "collectives") continue;
+    if (key == "name") {
       cluster.name = item.second.Scalar();
-    } else if (key == "kernels" && item.second.IsMap()) {
+    } else if (key == "kernels") {
       for (const auto& kernel : item.second)
         cluster.kernels[kernel.first.Scalar()] =
-            positive(kernel.second, fmt::format("{}: kernels: {}", path, kernel.first.Scalar()));
+            number_in(kernel.second, fmt::format("{}: kernels: {}", path, kernel.first.Scalar()), kSeconds);
     } else {
       set_key(cluster, path, key, item.second);
     }

@@ -26,6 +26,7 @@ struct Holder {
   int64_t pid = 0;
   uint64_t start = 0;  // of the process, so that another of its number is not taken for it
   uint64_t count = 0;
+  std::string space = {};  // where `pid` is one
 };
 
 // Since the machine's start, as the kernel counts; 0 where there is no such process.
@@ -43,7 +44,8 @@ uint64_t start_of(int64_t pid) {
 
 // Written in place, always as many bytes: whoever reads sees one count or the next.
 std::string text_of(const Holder& holder) {
-  return fmt::format("{} {} {} {:020}\n", holder.host, holder.pid, holder.start, holder.count);
+  return fmt::format("{} {} {} {:020} {}\n", holder.host, holder.pid, holder.start, holder.count,
+                     holder.space);
 }
 
 std::string read_file(const fs::path& file) {  // opened each time: shared file systems look again then
@@ -55,10 +57,12 @@ std::optional<Holder> parse(const std::string& text) {
   Holder holder;
   std::istringstream fields(text);
   fields >> holder.host >> holder.pid >> holder.start >> holder.count;
-  return fields ? std::optional(holder) : std::nullopt;
+  if (!fields) return std::nullopt;
+  fields >> holder.space;  // older programs wrote none
+  return holder;
 }
 
-Holder own(uint64_t count) { return {hostname(), ::getpid(), start_of(::getpid()), count}; }
+Holder own(uint64_t count) { return {hostname(), ::getpid(), start_of(::getpid()), count, process_space()}; }
 
 bool try_to_make(const fs::path& file) {
   const Descriptor fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
@@ -72,7 +76,9 @@ bool try_to_make(const fs::path& file) {
 // One of this machine that runs, or one of another that counts.
 bool lives(const fs::path& file, const std::string& seen, const LeaseTimes& times) {
   const std::optional<Holder> holder = parse(seen);
-  if (holder && holder->host == hostname()) return start_of(holder->pid) == holder->start;
+  // By its name alone, another machine of that name would look for a process of its own.
+  if (holder && !holder->space.empty() && holder->space == process_space())
+    return start_of(holder->pid) == holder->start;
   const double deadline = steady_s() + times.watch_s;
   while (steady_s() < deadline) {
     std::this_thread::sleep_for(std::chrono::duration<double>(times.watch_s / 30));

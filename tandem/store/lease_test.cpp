@@ -49,6 +49,20 @@ TEST_F(Leases, OfAnotherMachineIsTakenWhenNobodyCountsInIt) {
   EXPECT_TRUE(Lease::take(file, holder, kQuick));
 }
 
+// Two machines, or two containers, may have the same name: that the process is not here says nothing.
+TEST_F(Leases, OfAnotherMachineOfTheSameNameIsLeftAloneWhileItCounts) {
+  const std::string before = hostname() + " 999999999 1 0000000000000000000";
+  std::ofstream(file) << before << "7 another-start/pid:[1]\n";
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::ofstream(file, std::ios::in) << before << "8 another-start/pid:[1]\n";
+  });
+  EXPECT_FALSE(Lease::take(file, holder, kQuick));
+  EXPECT_EQ(holder, "process 999999999 on " + hostname());
+  other.join();
+  EXPECT_TRUE(Lease::take(file, holder, kQuick));  // nobody counts any more
+}
+
 TEST_F(Leases, OfAnotherMachineThatCountsIsLeftAlone) {
   std::ofstream(file) << "elsewhere 1 1 00000000000000000007\n";
   std::thread other([&] {

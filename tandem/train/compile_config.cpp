@@ -50,6 +50,7 @@ CompileOptions compile_options(const Config& config, const Backend& backend, con
   if (config.parallel.partial == PartialSums::Stored) options.precision.partial = options.precision.storage;
   if (config.memory.gradients == ReduceType::Bf16) options.precision.block_gradients = DType::BF16;
   options.optimizer = config.train.optimizer;
+  options.norms_apart = !config.train.groups.empty();
   options.state_type = config.train.optimizer_state;
   options.muon_scale = config.train.adjust_lr;
   options.ema = config.train.ema;

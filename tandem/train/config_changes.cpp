@@ -264,6 +264,10 @@ std::vector<ConfigChange> config_changes(const CheckpointMeta& meta, const Confi
   return changes;
 }
 
+bool changes_evaluations(const ConfigChange& change) {
+  return change.key == "data.eval" || change.key == "data.eval_samples";
+}
+
 void require_resumable(const Manifest& manifest, const Config& config) {
   refuse(manifest, config, NotResumed,
          "set {0}={1} to go on, or start anew with another --run-dir or --resume-from-checkpoint none");

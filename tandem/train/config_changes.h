@@ -38,6 +38,9 @@ struct ConfigChange {
 // does not know (it is older) has not changed.
 std::vector<ConfigChange> config_changes(const CheckpointMeta& meta, const Config& config);
 
+// Whether losses of evaluations before it are of something else than those after it.
+bool changes_evaluations(const ConfigChange& change);
+
 // Throw DataError naming the key, both values and what to do. For training that goes on, and for a use of
 // the weights alone.
 void require_resumable(const Manifest& manifest, const Config& config);

@@ -95,6 +95,7 @@ void Journal::note_state(std::string_view type, const std::string& message, cons
   if (type == "start") watch_->begin(fields.value("device", ""));
   if (type == "end" || type == "early_stop") watch_->set_state("done");
   if (type == "interrupt") watch_->set_state("interrupted", message);
+  if (type == "budget") watch_->set_state("interrupted", "train.budget: " + message);
   if (type == "diverged") {
     diverged_ = true;
     watch_->set_state("diverged", message);

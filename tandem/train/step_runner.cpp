@@ -2,8 +2,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
+#include "tandem/base/error.h"
+#include "tandem/base/exact/exact_squares.h"
 #include "tandem/base/exact/fixed_point.h"
 #include "tandem/comm/places/place_page.h"
 #include "tandem/compile/passes/loss/loss_scaler.h"
@@ -120,16 +123,7 @@ StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::functi
   result.grad_norm = norm[0];
   result.applied = norm[1] != 0;
   if (result.applied) ++updates_;
-  // The update's sums of squares have one for each parameter first (ir/ops/optimizer.cpp).
-  for (const NormGroup& group : groups_) {
-    double squares = 0;
-    for (size_t param : group.params) {
-      double square;
-      std::memcpy(&square, sums.data() + param * sizeof square, sizeof square);
-      squares += square;
-    }
-    result.group_norms.emplace_back(group.name, static_cast<float>(std::sqrt(squares)));
-  }
+  add_group_norms(sums, result);
   std::vector<double> totals(stats.size());
   const size_t bytes = totals.size() * sizeof(double);
   std::memcpy(totals.data(), sums.data() + sums.size() - bytes, bytes);
@@ -145,6 +139,24 @@ StepResult StepRunner::run(int64_t step, bool stop, bool save, const std::functi
   result.stop = wishes >= kStop;
   result.save = wishes % kStop != 0;
   return result;
+}
+
+// The update's sums of squares have one for each parameter first (ir/ops/optimizer.cpp), or its limbs.
+void StepRunner::add_group_norms(std::span<const std::byte> sums, StepResult& result) const {
+  const bool exact = config_.parallel.reproducible == Reproducible::Layout;
+  const size_t each = exact ? ExactSquares::kLimbs : 1;
+  std::vector<double> squares;
+  for (const NormGroup& group : groups_) {
+    squares.assign(each * group.params.size(), 0);
+    for (size_t i = 0; i < group.params.size(); ++i) {
+      const size_t begin = group.params[i] * each * sizeof(double);
+      TANDEM_CHECK(begin + each * sizeof(double) <= sums.size());
+      std::memcpy(&squares[i * each], sums.data() + begin, each * sizeof(double));
+    }
+    const double norm = exact ? std::sqrt(ExactSquares::total_of_all(squares)) / result.loss_scale
+                              : std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+    result.group_norms.emplace_back(group.name, static_cast<float>(norm));
+  }
 }
 
 void StepRunner::write_hyper(int64_t step) {

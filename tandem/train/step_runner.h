@@ -66,6 +66,7 @@ class StepRunner {
   // device, and the update sums them over all ranks.
   bool alone() const { return session_.step().position.shape.world() == 1; }
   void add_stats(std::span<double> sums) const;
+  void add_group_norms(std::span<const std::byte> sums, StepResult& result) const;
   void write_hyper(int64_t step);
 
   const Config& config_;

@@ -20,8 +20,9 @@ class StepRunnerTest : public testing::Test {
     config_ =
         parse_config(
             fmt::format("threads: 1\ntrain: {{batch: {}, micro_batch: {}, lr: 1e-2, warmup: 0, groups: {}}}\n"
-                        "model: {{layers: 1, width: 16, heads: 2, context: {}, vocab: {}}}\n",
-                        kBatch, micro_batch, groups_, kContext, kVocab),
+                        "model: {{layers: 1, width: 16, heads: 2, context: {}, vocab: {}}}\n"
+                        "precision: {}\nparallel: {{reproducible: {}}}\n",
+                        kBatch, micro_batch, groups_, kContext, kVocab, precision_, reproducible_),
             "config")
             .config;
     run_ = std::make_unique<RunSession>(config_, backend_, model_, world_);
@@ -31,7 +32,7 @@ class StepRunnerTest : public testing::Test {
 
   const Backend backend_ = cpu::make_backend();
   const World world_;
-  std::string groups_ = "[]";
+  std::string groups_ = "[]", precision_ = "fp32", reproducible_ = "mesh";
   BuildModel model_ = build_model;
   Config config_;
   std::unique_ptr<RunSession> run_;
@@ -54,20 +55,34 @@ TEST_F(StepRunnerTest, AStepTellsWhatItHasDone) {
 }
 
 TEST_F(StepRunnerTest, GroupsHaveNormsThatAddUpToThatOfAll) {
-  groups_ =
-      "[{match: '*.bias', lr: 0.5}, {match: 'blocks.*'}, {match: 'embed.weight', frozen: true}, {match: "
-      "'*'}]";
-  const StepResult result = start(kBatch).run(1);
-  ASSERT_EQ(result.group_norms.size(), 3u);
-  EXPECT_EQ(result.group_norms[0].first, "grad_norm/*.bias");
-  EXPECT_EQ(result.group_norms[1].first, "grad_norm/blocks.*");
-  EXPECT_EQ(result.group_norms[2].first, "grad_norm/*");
-  double squares = 0;
-  for (const auto& [name, norm] : result.group_norms) {
-    EXPECT_GT(norm, 0) << name;
-    squares += std::pow(static_cast<double>(norm), 2);
+  std::vector<std::pair<std::string, float>> of_mesh;
+  for (const char* reproducible : {"mesh", "layout"}) {
+    for (const char* precision : {"fp32", "fp16"}) {  // fp16: of gradients of a loss that is scaled
+      reproducible_ = reproducible;
+      precision_ = precision;
+      groups_ = "[]";
+      const double without = start(kBatch).run(1).grad_norm;
+      groups_ =
+          "[{match: '*.bias', lr: 0.5}, {match: 'blocks.*'}, {match: 'embed.weight', frozen: true}, {match: "
+          "'*'}]";
+      const StepResult result = start(kBatch).run(1);
+      ASSERT_EQ(result.group_norms.size(), 3u);
+      EXPECT_EQ(result.group_norms[0].first, "grad_norm/*.bias");
+      EXPECT_EQ(result.group_norms[1].first, "grad_norm/blocks.*");
+      EXPECT_EQ(result.group_norms[2].first, "grad_norm/*");
+      double squares = 0;
+      for (size_t i = 0; i < result.group_norms.size(); ++i) {
+        const auto& [name, norm] = result.group_norms[i];
+        EXPECT_GT(norm, 0) << name;
+        squares += std::pow(static_cast<double>(norm), 2);
+        if (precision_ == "fp32" && reproducible_ == "mesh") of_mesh.emplace_back(name, norm);
+        EXPECT_NEAR(norm, of_mesh[i].second, (precision_ == "fp32" ? 1e-6 : 2e-2) * of_mesh[i].second)
+            << name;
+      }
+      EXPECT_NEAR(std::sqrt(squares), result.grad_norm, 1e-6 * result.grad_norm);
+      EXPECT_GT(without, result.grad_norm) << "of what is frozen there is none";
+    }
   }
-  EXPECT_NEAR(std::sqrt(squares), result.grad_norm, 1e-6 * result.grad_norm);
 }
 
 TEST_F(StepRunnerTest, PassesOfABatchAddUpToTheBatch) {

@@ -53,7 +53,7 @@ class Trainer {
         directory_(run.directory),
         journal_(run.journal),
         histograms_(session_, world_, config_.log.histograms),
-        watch_(run.config.train),
+        watch_(run.config.train, run.config.checkpoint.best),
         clock_(run.config.checkpoint, steady_s()),
         budget_(run.config, run.directory.path(), run.options.start_s,
                 run.options.resume.kind != ResumeFrom::Kind::None, world_, journal_),
@@ -219,7 +219,9 @@ class Trainer {
     journal_.event("resume", fmt::format("from step {}{}", last_.step, from_memory ? ", in memory" : ""),
                    {{"step", last_.step}, {"checkpoint", manifest.directory.string()}});
     tell_changes(changes);
-    watch_.restore(manifest.meta.scalars.value("evaluations", nlohmann::json()));
+    watch_.restore(manifest.meta.scalars.value("evaluations", nlohmann::json()),
+                   manifest.meta.config.value("/checkpoint/best"_json_pointer, "none"));
+    if (std::any_of(changes.begin(), changes.end(), changes_evaluations)) watch_.forget();
     clock_.restore(manifest.meta.metrics);
     return last_.step;
   }

@@ -48,6 +48,46 @@ class Pipeline(PipelineTest):
         self.assertEqual("a is another", status["c"]["why"])
         self.assertEqual(list("abcd"), self.ran(self.run_pipeline()))
 
+    def test_a_damaged_record_is_none(self):
+        self.chain()
+        self.run_pipeline()
+        file = (self.directory / "b.txt").resolve().with_name("record.json")
+        good = json.loads(file.read_text())
+        for name in good:
+            for wrong in (None, 7.5, "x", [3], {"a": [None]}, [{"path": 3}]):
+                file.write_text(json.dumps({**good, name: wrong}))
+                self.status()
+        for text in ("", "{", "[]", "null", "\0" * 50, json.dumps({**good, "output": 3}), json.dumps({**good, "metrics": [1]})):
+            with self.subTest(text=text):
+                file.write_text(text)
+                self.assertEqual("stopped", self.states()["b"])
+                self.assertEqual(["b"], self.ran(self.run_pipeline()))
+        file.with_name("attempt.json").write_text('{"number": "many", "failure": 3}')
+        file.unlink()
+        self.assertEqual(["b"], self.ran(self.run_pipeline()))
+
+    def test_what_a_link_to_a_folder_leads_to_is_read(self):
+        (self.directory / "far/deep").mkdir(parents=True)
+        (self.directory / "far/deep/a").write_text("1")
+        (self.directory / "far/back").symlink_to("..")
+        (self.directory / "data").mkdir()
+        (self.directory / "data/far").symlink_to("../far")
+        self.write_pipeline({"a": {"run": "cat data/far/deep/a", "in": ["data"], "out": "a"}})
+        self.assertEqual(["a"], self.ran(self.run_pipeline()))
+        self.assertEqual([], self.ran(self.run_pipeline()))
+        (self.directory / "far/deep/a").write_text("2")
+        self.assertEqual(["a"], self.ran(self.run_pipeline()))
+        self.assertEqual("2", (self.directory / "a").read_text())
+
+    def test_an_input_that_changes_under_it_makes_no_record(self):
+        (self.directory / "in.txt").write_text("1")
+        self.write_pipeline({"a": {"run": "cat {in} && echo 2 > in.txt", "shell": True, "in": ["in.txt"], "out": "a"},
+                             "b": {"run": "cat {in}", "in": ["in.txt"], "needs": ["a"], "out": "b"}})
+        result = self.run_pipeline(expect=FAILED)
+        self.assertIn("a: failed: 'in.txt' has changed since the pipeline was begun", result.err)
+        self.assertEqual({}, self.records())
+        self.assertEqual(["a", "b"], self.ran(self.run_pipeline()))
+
     def test_from_any_directory(self):
         self.chain()
         (self.directory / "elsewhere").mkdir()
@@ -110,7 +150,9 @@ class Pipeline(PipelineTest):
         self.assertIn("after: skipped: export is", result.err)
         self.assertFalse((self.directory / "export.json").is_symlink(), "a link to what is not of this pipeline now")
         self.write_pipeline({"a": {"run": "echo 1", "out": "a"}, "b": {"run": "echo", "when": "a.loss < 1"}})
-        self.assertIn("when: a has no metric 'loss'", self.run_pipeline(expect=FAILED).err)
+        err = self.run_pipeline(expect=FAILED).err
+        self.assertIn("when: a has no metric 'loss'", err)
+        self.assertNotIn("its log is", err, "it was never begun")
 
     def test_retries_and_timeouts(self):
         self.write_pipeline({
@@ -142,6 +184,9 @@ class Pipeline(PipelineTest):
         for steps, parts in (
                 ({"a": {"run": "true", "needs": ["b"]}, "b": {"run": "true", "needs": ["a"]}}, ["circle", "a -> b", "b -> a"]),
                 ({"a": {"run": "cat {in}", "in": ["none.txt"]}}, ["a: in: 'none.txt': no such file"]),
+                ({"a": {"run": "true", "in": ["."]}}, ["a: in: '.' holds the store ('artifacts')"]),
+                ({"a": {"run": "true", "in": [str(self.directory)]}}, ["holds the store"]),
+                ({"a": {"run": "true", "out": "x/y"}, "b": {"run": "true", "in": [str(self.directory / "x")]}}, ["holds what a writes"]),
                 ({"a": {"run": "true", "out": "x"}, "b": {"run": "true", "out": "x/y"}}, ["b writes 'x/y'", "what a writes"]),
                 ({"a": {"run": "true", "out": "mine"}}, ["a: out: 'mine' is there already"]),
                 ({"a": {"run": "no-such-program-here"}}, ["there is no program 'no-such-program-here'"]),

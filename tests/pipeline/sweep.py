@@ -50,6 +50,19 @@ class Sweep(PipelineTest):
         self.assertEqual([("finished", 0), ("failed", 1)], [(trial["state"], trial["trial"]) for trial in self.results()])
         self.assertIn("none.txt", self.results()[1]["note"])
 
+    def test_a_trial_that_ends_by_patience_is_compared_by_what_it_reached(self):
+        self.write_config(config(GPT2, train={"steps": 40, "eval_every": 4, "patience": 2, "min_delta": 0.05}))
+        words = ("sweep", "config.yaml", "--dir", "sweep", "--grid", "train.lr=0,2e-3", "--halving", "0")
+        told = self.tandem(*words)
+        last, first = sorted(self.results(), key=lambda trial: trial["trial"])
+        self.assertEqual((12, "finished", "ended by train.patience"), (last["steps"], last["state"], last["note"]), told)
+        self.assertGreater(last["loss"], first["loss"])
+        self.assertEqual(1, self.results()[0]["trial"])
+        self.assertIn("12/40", told.out)
+        before = tandem_run.snapshot(self.directory / "sweep")
+        self.tandem(*words)
+        self.assertEqual(before, {**tandem_run.snapshot(self.directory / "sweep"), "lock": before["lock"]}, "nothing runs twice")
+
     def test_refusals(self):
         self.write_config(config(GPT2))
         for words, parts in ((("--grid", "train.lrr=1,2"), ["train.lrr", "train.lr"]), (("--grid", "train.lr"), ["--grid train.lr: expected KEY=A,B"]),

@@ -27,6 +27,12 @@ class Budget(RanksTest):
     def last_saved(self, run):
         return json.loads((self.directory / run / "checkpoints" / "latest" / "manifest.json").read_text())["step"]
 
+    def assert_told_why(self, run, saved):
+        status = json.loads(self.tandem("status", self.directory / run, "--json").out)
+        self.assertEqual(("interrupted", saved), (status["state"], status["last_checkpoint"]), status)
+        self.assertIn("train.budget: ", status["message"])
+        self.assertIn("USD to go", status["message"])
+
     def run_out(self, made, run, *launch):
         path = self.write_config(made, f"{run}.yaml")
         return self.tandem(*launch, "train", path, "--run-dir", self.directory / run, expect=OUT_OF_BUDGET)
@@ -38,9 +44,11 @@ class Budget(RanksTest):
         self.assertLessEqual(self.spent("run"), 4)
         saved = self.last_saved("run")
         self.assertGreater(saved, 1)
+        self.assert_told_why("run", saved)
         # The same money again trains nothing more; more of it goes on from there.
         self.run_out(content(4), "run")
         self.assertEqual(saved, self.last_saved("run"))
+        self.assert_told_why("run", saved)
         spent = self.spent("run")
         self.run_out(content(spent + 4), "run")
         self.assertGreater(self.last_saved("run"), saved)

@@ -91,6 +91,14 @@ class Corruption(ranks.RanksTest):
                 self.assert_equal_runs(self.undisturbed(name), self.train(content(name), run))
                 self.assertFalse((self.directory / run / "corruption").exists())
 
+    def test_states_in_fewer_bits_are_proven_where_ranks_have_parts_of_them(self):
+        for strategy in ("zero1", "fsdp"):
+            for kind in ("bf16", "int8"):
+                with self.subTest(strategy=strategy, kind=kind):
+                    made = config(GPT2, parallel=mesh(strategy, data=2), checkpoint={"every": 5, "replay": 2},
+                                  train={"steps": 6, "batch": 12, "micro_batch": 2, "optimizer_state": kind})
+                    self.train(made, f"{strategy}-{kind}")
+
     def test_a_weight_or_a_state_that_changes_by_itself(self):
         rng = random.Random(3)
         for name in SETTINGS if _tries else SOME:

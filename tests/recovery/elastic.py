@@ -98,12 +98,38 @@ class ElasticRuns(ranks.RanksTest, kill.StoppedRuns):
                          [row["samples"] for row in tandem_run.read_metrics(run)])
 
 
+class AfterElasticRuns(ranks.RanksTest):
+    one_node_only = "one node is enough"
+
+    def test_other_commands_take_its_run_and_its_config(self):
+        content = config(GPT2, parallel={"strategy": "fsdp", "elastic": "data"},
+                         train={"steps": 4, "batch": 8, "micro_batch": 2}, checkpoint={"every": 2})
+        path = self.write_config(content)
+        run = self.directory / "run"
+        train = lambda ranks, file, *more: self.tandem(*(("launch", "--nproc-per-node", ranks) if ranks else ()), "train", file, "--run-dir", run, *more)
+        train(2, path)
+        for words in (("evaluate", run), ("sample", run, "--tokens", "3"), ("inspect", run, "--verify"), ("info", run), ("status", run),
+                      ("export", run, self.directory / "out"), ("explain", run / "config.yaml"), ("evaluate", run, "--set", "data.eval_samples=16"),
+                      ("bench", run / "config.yaml", "--steps", "1"), ("sweep", run / "config.yaml", "--grid", "train.lr=1e-3", "--dir", "sweep")):
+            with self.subTest(command=words[0]):
+                self.tandem(*words)
+        # Its own config, with other ranks than it had.
+        train(3, run / "config.yaml", "--set", "train.steps=6")
+        train(None, run / "config.yaml", "--set", "train.steps=8")
+        self.assertEqual(1, tandem_run.read_summary(run)["world_size"])
+        self.assertEqual(list(range(1, 9)), [int(row["step"]) for row in tandem_run.read_metrics(run)])
+
+    def test_a_plan_is_told_for_how_many_ranks(self):
+        path = self.write_config(config(GPT2, parallel={"strategy": "fsdp", "elastic": "data"}, train={"batch": 8, "micro_batch": 2}))
+        for ranks_given in (1, 4):
+            plan = self.tandem("plan", path, "--set", f"parallel.data={ranks_given}").out
+            self.assertIn(f"data {ranks_given} (fsdp)" if ranks_given > 1 else "", plan)
+
+
 class Refusals(ranks.RanksTest):
     one_node_only = "no rank is started"
 
     def test_what_is_not_elastic(self):
-        content = config(GPT2, parallel={"strategy": "ddp", "elastic": "data", "data": 2})
-        self.refuse(tandem_run.BAD_USAGE, ["leave parallel.data out"], "plan", self.write_config(content))
         content = config(GPT2, parallel={"strategy": "single", "elastic": "data"})
         self.refuse(tandem_run.BAD_USAGE, ["use parallel.strategy = ddp"], "plan", self.write_config(content))
 

@@ -160,6 +160,25 @@ class Mistakes(TandemTest):
         self.mend(FAILED, ["/proc/run"], ("train", self.config, "--run-dir", "/proc/run"),
                   ("train", self.config, "--run-dir", "run"))
 
+    def test_a_store_of_checkpoints_in_the_run_that_it_is_to_outlive(self):
+        (self.directory / "runs").mkdir()
+        (self.directory / "other").symlink_to("runs")
+        for store in ("runs/x", "runs/x/checkpoints", "runs/x/a/../b", "other/x/copies"):
+            self.mend(BAD_USAGE, ["checkpoint.store", "run's own directory"], ("train", self.config, "--run-dir", "runs/x", "--set", f"checkpoint.store={store}"))
+        self.tandem("train", self.config, "--run-dir", "runs/x", "--set", "checkpoint.store=runs/x-copies")
+
+    def test_a_place_for_measurements_that_is_not_there(self):
+        self.mend(BAD_USAGE, ["--out none/m.yaml", "no such folder: none"], ("calibrate", "--out", "none/m.yaml"))
+
+    def test_numbers_that_are_too_large(self):
+        huge = "99999999999"
+        for words in (("sweep", self.config, "--grid", "train.lr=1,2", "--jobs", huge), ("pipeline", "run", "p.yaml", "--jobs", huge),
+                      ("launch", "--max-restarts", huge, "true"), ("launch", "--master-port", "70000", "true"), ("dash", "--port", "65536"),
+                      ("prepare", "--out", "x", "--threads", huge, "a.txt"), ("calibrate", "--repeats", huge),
+                      ("plan", self.config, "--search", "--max-gpus", huge)):
+            with self.subTest(words=words):
+                self.mend(BAD_USAGE, ["expected a whole number of at least", "and at most"], words)
+
     def test_checkpoints_that_are_not_there(self):
         run = self.directory / "run"
         self.tandem("train", self.config, "--run-dir", run)

@@ -124,6 +124,20 @@ class PlanCluster(TandemTest):
         self.refuse(usage, ["no such file"], *plan, "missing.yaml")
         self.refuse(usage, ["--device cpu"], *plan, "h100-sxm:8", "--device", "cpu")
 
+    def test_a_file_of_no_machine_is_refused(self):
+        for line, *parts in (("fp32_tflops: 0", "fp32_tflops", "at least 1e-06"), ("ring_gbs: 0", "ring_gbs"), ("host_gbs: 0", "host_gbs"),
+                             ("pcie_gbs: 0", "pcie_gbs"), ("memory_gib: 1e300", "memory_gib", "'1e300'"), ("memory_gbs: 1e-300", "memory_gbs"),
+                             ("peak_tflops: .nan", "'.nan'"), ("network_gbps: -1", "or 0 for none"), ("hop_us: 1e300", "hop_us"),
+                             ("compute_factor: 0", "compute_factor"), ("reduces_once: 7", "at most 1,"), ("gpus_per_node: 1.5", "whole number"),
+                             ("cores: 1e9", "cores"), ("launch_us: [1]", "a list"), ("name: [1]", "name: expected a text"),
+                             ("kernels: 3", "kernels: expected"), ("kernels: {a: 1e300}", "kernels: a"), ("collectives: 7", "collectives: expected"),
+                             ("collectives: {all_reduce 99999999999: {1: 1}}", "RANKS"), ("collectives: {all_reduce 8x: {1: 1}}", "RANKS"),
+                             ("collectives: {all_reduce 8: {1: 1e300}}", "all_reduce 8"), ("gpus: 8", "gpus: is given twice"),
+                             ("[a]: 3", "no key"), ("x: " + "[" * 20000, "c.yaml:")):
+            with self.subTest(line=line[:40]):
+                path = self.write("c.yaml", f"gpu: h100-sxm\ngpus: 8\n{line}\n")
+                self.refuse(tandem_run.BAD_USAGE, ["c.yaml", *parts], "plan", self.path, "--cluster", path)
+
 
 if __name__ == "__main__":
     tandem_run.main()

@@ -85,4 +85,11 @@ double ExactSquares::total(std::span<const double> limbs) {
   return std::ldexp(static_cast<double>(leading), 32 * (static_cast<int>(top) - 2) + kUnit);
 }
 
+double ExactSquares::total_of_all(std::span<const double> limbs) {
+  TANDEM_CHECK(limbs.size() % kLimbs == 0);
+  double all[kLimbs] = {};
+  for (size_t i = 0; i < limbs.size(); ++i) all[i % kLimbs] += limbs[i];
+  return total(all);
+}
+
 }  // namespace tandem

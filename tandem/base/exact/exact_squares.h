@@ -21,6 +21,8 @@ class ExactSquares {
 
   // The rounded sum that limbs stand for; those of up to a million ranks may have been added up.
   static double total(std::span<const double> limbs);
+  // Of several of them, one behind the other.
+  static double total_of_all(std::span<const double> limbs);
 
  private:
   void add_some(std::span<const float> values);

@@ -214,7 +214,10 @@ void TcpKeyStoreServer::answer(Client& client, const std::vector<std::string>& r
     const auto found = values_.find(request[1]);
     const std::optional<int64_t> before = found == values_.end() ? 0 : as_number(found->second);
     if (!before) return reply(client, {"refused", "key holds no number"});
-    const std::string sum = std::to_string(*before + parse_number(request[2]));
+    int64_t number = 0;
+    if (__builtin_add_overflow(*before, parse_number(request[2]), &number))
+      return reply(client, {"refused", "key would hold a number that is too large"});
+    const std::string sum = std::to_string(number);
     reply(client, set(request[1], sum) ? Fields{"ok", sum} : kFull);
   } else if (is("set_if_missing", 2)) {
     const bool there = values_.contains(request[1]) || set(request[1], request[2]);
@@ -235,7 +238,7 @@ void TcpKeyStoreServer::answer(Client& client, const std::vector<std::string>& r
   } else if (is("farewell", 0)) {
     client.name.clear();
   } else if (is("silent", 1)) {
-    const auto limit = std::chrono::milliseconds(parse_number(request[1]));
+    const milliseconds limit(std::clamp<int64_t>(parse_number(request[1]), 0, kForever));
     Fields fields{"ok"};
     for (const auto& other : clients_) {
       if (!other->name.empty() && Clock::now() - other->heard > limit) fields.push_back(other->name);

@@ -261,7 +261,7 @@ function draw() {
 
 async function load(id, again) {
   if (!again && state.data[id]) return;
-  const [data, detail] = await Promise.all([source.get("series", { id, names: names.join(","), points }), source.get("run", { id })]);
+  const [data, detail] = await Promise.all([source.get("series", { id, names: asList(names), points }), source.get("run", { id })]);
   state.data[id] = data; state.detail[id] = detail;
 }
 
@@ -276,7 +276,7 @@ async function loadZoomed(moved) {
     const curve = (state.data[id] || {}).loss;
     if (!curve || curve.s.length < points / 2) return;
     const xs = xsOf(id, curve), first = Math.max(0, nearest(xs, view[0]) - 1), last = Math.min(xs.length - 1, nearest(xs, view[1]) + 1);
-    const finer = await source.get("series", { id, names: names.join(","), points, from: curve.s[first], to: curve.s[last] });
+    const finer = await source.get("series", { id, names: asList(names), points, from: curve.s[first], to: curve.s[last] });
     if (shared.view === view) state.zoomed[id] = finer;
   }));
   draw();
@@ -305,7 +305,7 @@ async function focusOn(id) {
 }
 
 function remember() {
-  if (!report) history.replaceState(null, "", "#" + new URLSearchParams({ runs: state.chosen.join(","), focus: state.focus || "", tab: state.tab }));
+  if (!report) history.replaceState(null, "", "#" + new URLSearchParams({ runs: asList(state.chosen), focus: state.focus || "", tab: state.tab }));
 }
 
 function append(id, rows) {
@@ -321,7 +321,7 @@ function append(id, rows) {
 let stream = null, listening = "";
 function listen() {
   if (report) return;
-  const ids = state.chosen.join(",");
+  const ids = asList(state.chosen);
   if (stream && ids === listening) return;
   if (stream) stream.close();
   listening = ids;
@@ -385,7 +385,7 @@ async function begin() {
   build();
   const asked = new URLSearchParams(location.hash.slice(1));
   state.runs = await source.get("runs");
-  const known = (asked.get("runs") || "").split(",").filter((id) => state.runs.some((run) => run.id === id));
+  const known = fromList(asked.get("runs") || "").filter((id) => state.runs.some((run) => run.id === id));
   state.chosen = known.length ? known : report ? state.runs.slice(0, 8).map((run) => run.id) : state.runs.slice(0, 1).map((run) => run.id);
   state.focus = state.chosen.includes(asked.get("focus")) ? asked.get("focus") : state.chosen[0] || null;
   await Promise.all(state.chosen.map((id) => load(id)));

@@ -47,5 +47,9 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
+// Names in one word of an address: they may have commas themselves.
+const asList = (names) => names.map(encodeURIComponent).join(",");
+const fromList = (text) => text.split(",").map((name) => { try { return decodeURIComponent(name); } catch { return name; } });
+
 const byId = (id) => document.getElementById(id);
 const theme = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();

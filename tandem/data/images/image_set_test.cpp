@@ -230,6 +230,28 @@ TEST_F(Images, ADamagedShardIsFoundWhenItIsOpened) {
             0u);
 }
 
+TEST_F(Images, NoChangedByteOfAShardGoesUnnoticed) {
+  const fs::path one = scratch_.path() / "one", out = scratch_.path() / "out",
+                 shard = out / "train-00000.images";
+  for (const char* name : {"cat", "owl"}) write_image(one / name / "a.png", png_of(smooth_picture(8, 8)));
+  prepare_images(one.string(), out, {.size = 6, .eval_fraction = 0});
+  const std::string good = read_text(shard);
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x41);
+    std::ofstream(shard, std::ios::binary) << bad;
+    const std::string found = message_of<DataError>([&] {
+      const auto images = open_images(out.string(), Split::Train);
+      for (int64_t i = 0; i < images->num_images(); ++i) images->read(i);
+    });
+    EXPECT_EQ(found.find(shard.string()), 0u) << at << ": " << found;
+  }
+  for (size_t bytes = 0; bytes < good.size(); bytes += 7) {
+    std::ofstream(shard, std::ios::binary) << good.substr(0, bytes);
+    EXPECT_NE(message_of<DataError>([&] { open_images(out.string(), Split::Train); }), "") << bytes;
+  }
+}
+
 // Every rank and every number of workers gets the same changed images, before and after a seek.
 TEST_F(Images, ChangesDependOnTheSampleAndItsEpochAlone) {
   DatasetOptions with = options();

@@ -6,8 +6,9 @@
 //   digits 64 the images one behind the other: files as they were, or pixels [height, width, channels];
 //      zeros up to a multiple of 8; the table
 //
-// An entry of the table: u64 where the image begins, u32 bytes, i32 label, u32 height, u32 width; a file has
-// a height and width of 0.
+// An entry of the table: u64 where the image begins, u32 bytes, i32 label, u32 height, u32 width, u64 digest
+// of the image and these numbers, with which every image is compared when it is read; a file has a height and
+// width of 0. Entries of version 1 have no digest.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,9 @@ struct ShardEntry {
   uint32_t bytes = 0;
   int32_t label = 0;
   uint32_t height = 0, width = 0;
+  uint64_t digest = 0;
 };
-static_assert(sizeof(ShardEntry) == 24);
+static_assert(sizeof(ShardEntry) == 32);
 
 // Collects images, then writes and syncs the file.
 class ImageShardWriter {
@@ -59,14 +61,15 @@ class ImageShard {
   const std::string& digest() const { return digest_; }
   const std::string& origin() const { return origin_; }
   int32_t label(int64_t index) const { return entries_[static_cast<size_t>(index)].label; }
-  StoredImage read(int64_t index) const;
-  void expect(int64_t index) const;  // will be read soon
+  StoredImage read(int64_t index) const;  // throws DataError where it is not what was written
+  void expect(int64_t index) const;       // will be read soon
 
  private:
   void open(int64_t bytes);
   void read_at(int64_t offset, std::span<std::byte> dst) const;
 
   std::string origin_, digest_;
+  bool has_digests_ = false;             // of images
   std::unique_ptr<ObjectBytes> object_;  // mapped, or
   std::unique_ptr<CachedObject> far_;
   std::vector<ShardEntry> entries_;

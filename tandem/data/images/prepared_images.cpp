@@ -38,7 +38,7 @@ class PreparedImages final : public ImageSource {
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + shard.num_images());
       digests_ += shard.digest();
     }
-    if (ends_.empty()) {
+    if (ends_.empty() || ends_.back() == 0) {
       throw DataError("{}: its {} split is empty; prepare it with another eval fraction",
                       store->description(""), split_name);
     }

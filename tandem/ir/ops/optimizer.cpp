@@ -115,15 +115,15 @@ OpInfo parameter_sums(OptimizerKind kind, std::string_view name) {
 
 std::vector<OpInfo> optimizer_ops() {
   std::vector<OpInfo> ops = {
-      update_op(
-          Op::SquareSums, "square_sums", "sums f64[num_slots + 1 + k] of gradients and stats f64[k]",
-          {"hyper", "stats", each("g")}, {"sums"},
-          {text("slots"),  // of each g: "0,1,.."
-           integer("num_slots"),
-           optional(integer("exact"))},  // slots are the limbs of one exact sum (base/exact/exact_squares.h)
-          [](const Operands& in) {
-            return Types{{DType::F64, Shape({in.attr("num_slots") + 1 + in.shape(1).elems()})}};
-          }),
+      update_op(Op::SquareSums, "square_sums", "sums f64[num_slots + 1 + k] of gradients and stats f64[k]",
+                {"hyper", "stats", each("g")}, {"sums"},
+                {text("slots"),  // of each g: "0,1,.."
+                 integer("num_slots"),
+                 optional(integer(
+                     "exact"))},  // each is an exact sum, of so many limbs (base/exact/exact_squares.h)
+                [](const Operands& in) {
+                  return Types{{DType::F64, Shape({in.attr("num_slots") + 1 + in.shape(1).elems()})}};
+                }),
       update_op(
           Op::GlobalNorm, "global_norm", "norm f64[2] = (norm of the unscaled gradients, 1 if finite else 0)",
           {"sums", when("exact", "hyper")}, {"norm"}, {integer("num_slots"), optional(integer("exact"))},

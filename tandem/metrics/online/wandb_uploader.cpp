@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <exception>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tandem/base/error.h"
+#include "tandem/base/file.h"
 
 namespace tandem::wandb {
 namespace {
@@ -21,6 +23,28 @@ std::string line_of(const Record& row) {
     line += nlohmann::json(key).dump() + ':' + value;
   }
   return line + '}';
+}
+
+std::filesystem::path sent_path(const std::filesystem::path& file) { return file.string() + ".sent"; }
+
+// Of an earlier process; without limit where none has noted it.
+int64_t read_sent(const std::filesystem::path& file) {
+  if (!is_there(sent_path(file))) return std::numeric_limits<int64_t>::max();
+  int64_t step = 0;
+  std::ifstream(sent_path(file)) >> step;
+  return std::max<int64_t>(0, step);
+}
+
+// Before rows behind `last` come to the file: of them the server has nothing yet, whatever it has.
+int64_t take_back_sent(const std::filesystem::path& file, int64_t last) {
+  const int64_t sent = std::min(read_sent(file), last);
+  try {
+    write_atomically(sent_path(file), fmt::format("{}\n", sent));
+  } catch (const std::exception&) {  // no mark would claim too much; one of 0 claims nothing
+    std::error_code ignored;
+    std::filesystem::resize_file(sent_path(file), 0, ignored);
+  }
+  return sent;
 }
 
 std::string read_part(const std::filesystem::path& path, int64_t begin, int64_t end) {
@@ -39,6 +63,7 @@ Uploader::Uploader(Access access, RunFacts run, std::filesystem::path file, int6
       file_(std::move(file)),
       last_(last),
       patience_(patience),
+      known_sent_(take_back_sent(file_, last)),
       api_(std::move(access), [this] { return given_up(); }),
       position_(static_cast<int64_t>(file_head().size())),
       thread_([this] { work(); }) {}
@@ -115,6 +140,7 @@ bool Uploader::act(int64_t bytes, bool ending) {
   }
   line_ += std::ssize(batch.lines.history);
   after_ = std::max(after_, batch.last_step);
+  if (batch.last_step > 0) note_sent(after_);
   position_ = batch.end;
   return batch.all;
 }
@@ -122,10 +148,13 @@ bool Uploader::act(int64_t bytes, bool ending) {
 void Uploader::connect() {
   const Known known = api_.find(run_).value_or(Known{});
   const Place place = api_.upsert(run_);
-  after_ = std::min(known.last_step, last_);
-  line_ = std::max<int64_t>(0, known.lines - std::max<int64_t>(0, known.last_step - last_));
+  after_ = std::min({known.last_step, last_, known_sent_});
+  line_ = std::max<int64_t>(0, known.lines - (known.last_step - after_));
   place_ = place;
 }
+
+// In place and without a sync: less than what is true costs no more than sending it again.
+void Uploader::note_sent(int64_t step) { std::ofstream(sent_path(file_), std::ios::trunc) << step << "\n"; }
 
 // The rows behind step after_, from position_ on.
 Uploader::Batch Uploader::read_batch(int64_t bytes) const {

@@ -4,7 +4,8 @@
 //
 // The server says up to which step it has the run, and in how many lines. A run that resumes behind an
 // earlier step puts the steps that it takes again at the lines that they have there already, so that each
-// step is there once.
+// step is there once. What it has of such steps may still be what they were before: a file beside, NAME.sent,
+// says up to which step the server has what the file has.
 #pragma once
 
 #include <chrono>
@@ -60,6 +61,7 @@ class Uploader {
   void work();
   bool act(int64_t bytes, bool ending);  // true where the server has all of them; throws
   void connect();
+  void note_sent(int64_t step);
   Batch read_batch(int64_t bytes) const;
   void note_failure(const std::string& why);
   void note_success();
@@ -69,6 +71,7 @@ class Uploader {
   const std::filesystem::path file_;
   const int64_t last_;
   const Patience patience_;
+  const int64_t known_sent_;  // up to this step nothing has changed since the server took it
 
   // The thread's.
   Api api_;

@@ -26,20 +26,30 @@ bool EvalWatch::add(int64_t step, double eval_loss, double kept_for) {
   } else {
     ++in_vain_;
   }
-  if (!std::isfinite(kept_for) || (kept_ && !(kept_for < kept_->loss))) return false;
+  if (kept_by_ == "none" || !std::isfinite(kept_for) || (kept_ && !(kept_for < kept_->loss))) return false;
   kept_ = {step, kept_for};
+  kept_of_ = kept_by_;
   return true;
 }
 
 nlohmann::json EvalWatch::state() const {
-  return {{"best", to_json(best_)}, {"kept", to_json(kept_)}, {"in_vain", in_vain_}};
+  return {{"best", to_json(best_)}, {"kept", to_json(kept_)}, {"kept_of", kept_of_}, {"in_vain", in_vain_}};
 }
 
-void EvalWatch::restore(const nlohmann::json& state) {
+void EvalWatch::restore(const nlohmann::json& state, const std::string& kept_by_then) {
   if (state.is_null()) return;
   best_ = from_json(state.at("best"));
-  kept_ = from_json(state.at("kept"));
   in_vain_ = state.at("in_vain").get<int64_t>();
+  const std::string of = state.value("kept_of", kept_by_then);  // older states have none
+  if (of == "none" || of.empty() || (kept_by_ != "none" && of != kept_by_)) return;
+  kept_ = from_json(state.at("kept"));
+  kept_of_ = of;
+}
+
+void EvalWatch::forget() {
+  best_.reset();
+  kept_.reset();
+  in_vain_ = 0;
 }
 
 }  // namespace tandem

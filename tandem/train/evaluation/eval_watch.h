@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "tandem/config/config.h"
 
@@ -13,7 +15,9 @@ namespace tandem {
 
 class EvalWatch {
  public:
-  explicit EvalWatch(const TrainConfig& config) : config_(config) {}
+  // `kept_by` is checkpoint.best.
+  explicit EvalWatch(const TrainConfig& config, std::string kept_by = "none")
+      : config_(config), kept_by_(std::move(kept_by)) {}
 
   // `kept_for` is what checkpoint.best names. True where that is lower than ever before.
   bool add(int64_t step, double eval_loss, double kept_for);
@@ -29,10 +33,15 @@ class EvalWatch {
   const std::optional<Best>& kept() const { return kept_; }  // of checkpoint.best
 
   nlohmann::json state() const;
-  void restore(const nlohmann::json& state);  // null: nothing is known
+  // Null: nothing is known. `kept_by_then` is the checkpoint.best that the state was saved with: one loss
+  // says nothing of another.
+  void restore(const nlohmann::json& state, const std::string& kept_by_then);
+  void forget();  // what is evaluated is something else from now on
 
  private:
   const TrainConfig& config_;
+  const std::string kept_by_;  // none: kept_ stays what it was, as the checkpoint does
+  std::string kept_of_;        // what kept_ is the best in
   std::optional<Best> best_, kept_;
   int64_t in_vain_ = 0;
 };

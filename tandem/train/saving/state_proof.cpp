@@ -27,6 +27,23 @@ uint64_t short_digest(std::span<const std::byte> bytes) {
 
 uint64_t key_of(const std::string& text) { return short_digest(std::as_bytes(std::span(text))); }
 
+// Scales of states in 8 bits are tensors of their own, on each rank: what they are of says whether ranks have
+// the same ones. By their place, the first element that they scale.
+std::map<std::pair<Arena, int64_t>, std::string> first_scaled(const CompiledStep& step) {
+  std::map<std::pair<Arena, int64_t>, std::string> found;
+  for (const Persistent& codes : step.persistents) {
+    if (!codes.packed || codes.packed->rounded || codes.slice.type.dtype != DType::U8) continue;
+    const Slice& scales = codes.packed->scales;
+    const std::string first =
+        codes.pieces.empty()
+            ? ""
+            : fmt::format("{} from {}, {}", codes.pieces.front().tensor, codes.pieces.front().box.row_begin,
+                          codes.pieces.front().box.col_begin);
+    found[{scales.arena, scales.offset}] = first;
+  }
+  return found;
+}
+
 std::string rank_list(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
@@ -73,9 +90,12 @@ StateProof::StateProof(Session& session, const World& world, Loader& loader, Ste
     }
   }
   // Units are the same on all ranks that hold them whole; running statistics may be each rank's own.
+  const std::map<std::pair<Arena, int64_t>, std::string> scaled = first_scaled(session.step());
   for (Item& item : items_) {
+    const auto of = scaled.find({item.slice.arena, item.slice.offset});
     if (item.name.rfind(':') != std::string::npos)
-      item.key = key_of(fmt::format("{} {}", item.first, item.bytes));
+      item.key = key_of(
+          fmt::format("{} {} {}", item.first, item.bytes, of == scaled.end() ? std::string() : of->second));
     // The weights of averaging optimizers are others for an evaluation.
     item.sealed = item.key != 0 && session.reaches(item.slice) &&
                   (item.slice.arena != Arena::Weights || !session.averages());

@@ -51,11 +51,26 @@ bool goes_on_from(const std::string& address, const TrainOptions& options) {
          !find_latest(options.run_dir / "checkpoints", Check::Sizes).manifest;
 }
 
+// Copies in the run's own directory go where its checkpoints go.
+void require_elsewhere(const std::string& address, const std::filesystem::path& run_dir) {
+  namespace fs = std::filesystem;
+  if (is_remote(address)) return;
+  std::error_code error;
+  const fs::path run = fs::weakly_canonical(fs::absolute(run_dir), error);
+  const fs::path store = fs::weakly_canonical(fs::absolute(address), error);
+  const fs::path inside = store.lexically_relative(run);
+  if (inside.empty() || *inside.begin() == "..") return;
+  throw ConfigError(
+      "checkpoint.store: {} is within the run's own directory, {}; name a place that stays when that is gone",
+      address, run_dir.string());
+}
+
 }  // namespace
 
 void check_store(const Config& config, const TrainOptions& options, const World& world) {
   const std::string& address = config.checkpoint.store;
   if (address.empty() || !world.leads()) return;
+  require_elsewhere(address, options.run_dir);
   const StoreRef store(open_store(address));
   store->make();
   const std::optional<Claim> claim = newest_claim(store);

@@ -1,12 +1,15 @@
-// The norm of all gradients together, from a sum of squares that has no order: {exact: 1}.
+// The norm of all gradients together, from sums of squares that have no order: {exact: 1}. There is one of
+// all, or one for each parameter.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <new>
+#include <vector>
 
 #include "tandem/base/exact/exact_squares.h"
 #include "tandem/kernels/cpu/optimizer/optimizer_chunks.h"
 #include "tandem/kernels/cpu/optimizer/optimizer_kernels.h"
+#include "tandem/runtime/optimizer_args.h"
 
 namespace tandem::cpu {
 namespace {
@@ -37,19 +40,27 @@ void run_square_sums(const KernelArgs& args, Stream& stream) {
     ExactSquares* const partial = new (partials + task) ExactSquares;
     partial->add({pieces[tensor].as<float>() + begin, static_cast<size_t>(elems)});
   });
-  ExactSquares sum;
-  for (int64_t task = 0; task < chunks.size(); ++task) sum.add(partials[task]);
+  const std::vector<int64_t> slots = read_slots(args);
+  const int64_t num_slots = args.attrs.integer("num_slots");
+  std::vector<ExactSquares> totals(static_cast<size_t>(num_slots / ExactSquares::kLimbs));
+  for (int64_t task = 0; task < chunks.size(); ++task)
+    totals[static_cast<size_t>(slots[chunks[task].tensor])].add(partials[task]);
   auto* sums = args.out[0].as<double>();
-  sum.write({sums, ExactSquares::kLimbs});
-  sums[ExactSquares::kLimbs] = sum.is_finite() ? 0 : 1;
-  std::copy_n(stats.as<double>(), stats.elems(), sums + ExactSquares::kLimbs + 1);
+  sums[num_slots] = 0;
+  for (size_t i = 0; i < totals.size(); ++i) {
+    totals[i].write({sums + i * ExactSquares::kLimbs, ExactSquares::kLimbs});
+    if (!totals[i].is_finite()) sums[num_slots] = 1;
+  }
+  std::copy_n(stats.as<double>(), stats.elems(), sums + num_slots + 1);
 }
 
 void run_global_norm(const KernelArgs& args, Stream&) {
   const auto* sums = args.in[0].as<double>();
   const double inv_scale = args.in[1].as<float>()[kHyperInvScale];
-  const double norm = inv_scale * std::sqrt(ExactSquares::total({sums, ExactSquares::kLimbs}));
-  const bool is_finite = sums[ExactSquares::kLimbs] == 0 && std::isfinite(norm);
+  const int64_t num_slots = args.attrs.integer("num_slots");
+  const double norm =
+      inv_scale * std::sqrt(ExactSquares::total_of_all({sums, static_cast<size_t>(num_slots)}));
+  const bool is_finite = sums[num_slots] == 0 && std::isfinite(norm);
   args.out[0].as<double>()[0] = is_finite ? norm : std::numeric_limits<double>::infinity();
   args.out[0].as<double>()[1] = is_finite ? 1 : 0;
 }

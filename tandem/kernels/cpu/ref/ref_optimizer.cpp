@@ -15,19 +15,24 @@ namespace tandem::cpu::ref {
 namespace {
 
 void run_exact_square_sums(const KernelArgs& args) {
-  ExactSquares sum;
-  for (size_t piece = 2; piece < args.in.size(); ++piece) {
-    for (int64_t i = 0; i < args.in[piece].elems(); ++i) {
-      const auto g = static_cast<float>(get(args.in[piece], i));
-      sum.add({&g, 1});
+  const std::vector<int64_t> slots = read_slots(args);
+  const int64_t num_slots = args.attrs.integer("num_slots");
+  std::vector<ExactSquares> totals(static_cast<size_t>(num_slots / ExactSquares::kLimbs));
+  for (size_t piece = 0; piece < slots.size(); ++piece) {
+    for (int64_t i = 0; i < args.in[piece + 2].elems(); ++i) {
+      const auto g = static_cast<float>(get(args.in[piece + 2], i));
+      totals[static_cast<size_t>(slots[piece])].add({&g, 1});
     }
   }
-  double limbs[ExactSquares::kLimbs];
-  sum.write(limbs);
-  for (int64_t i = 0; i < ExactSquares::kLimbs; ++i) set(args.out[0], i, limbs[i]);
-  set(args.out[0], ExactSquares::kLimbs, sum.is_finite() ? 0 : 1);
-  for (int64_t i = 0; i < args.in[1].elems(); ++i)
-    set(args.out[0], ExactSquares::kLimbs + 1 + i, get(args.in[1], i));
+  set(args.out[0], num_slots, 0);
+  for (size_t total = 0; total < totals.size(); ++total) {
+    double limbs[ExactSquares::kLimbs];
+    totals[total].write(limbs);
+    const auto at = static_cast<int64_t>(total) * ExactSquares::kLimbs;
+    for (int64_t i = 0; i < ExactSquares::kLimbs; ++i) set(args.out[0], at + i, limbs[i]);
+    if (!totals[total].is_finite()) set(args.out[0], num_slots, 1);
+  }
+  for (int64_t i = 0; i < args.in[1].elems(); ++i) set(args.out[0], num_slots + 1 + i, get(args.in[1], i));
 }
 
 void run_square_sums(const KernelArgs& args, Stream&) {
@@ -53,7 +58,7 @@ void run_global_norm(const KernelArgs& args, Stream&) {
   double sum = 0;
   for (int64_t i = 0; i < num_slots; ++i) sum += get(sums, i);
   if (args.attrs.integer_or("exact", 0) != 0) {
-    const double total = ExactSquares::total({sums.as<double>(), ExactSquares::kLimbs});
+    const double total = ExactSquares::total_of_all({sums.as<double>(), static_cast<size_t>(num_slots)});
     sum = get(sums, num_slots) == 0 ? std::pow(get(args.in[1], kHyperInvScale), 2) * total
                                     : std::numeric_limits<double>::infinity();
   }
