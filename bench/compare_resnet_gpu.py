@@ -6,23 +6,49 @@
 
 Tandem runs before PyTorch and after it; the median of its steps counts. Prints images/s of both and their ratio, the memory of both (Tandem:
 arenas on the device and what libraries took; PyTorch: what its allocator held at most) and its ratio. Without torch, Tandem's figures
-alone. The images of both are made up; Tandem's come through its loader, PyTorch's lie on the GPU.
+alone. The images of both are made up. Tandem's are prepared on disk and come through its loader, on all cores; PyTorch's lie on the GPU.
 """
 import argparse
 import json
 import os
 import statistics
+import struct
 import subprocess
 import sys
+import tempfile
+import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-SHAPES = ["data.train=builtin:shapes", "data.eval=builtin:shapes"]
-WORKLOADS = {  # config, batch, assignments, and the same for torch_resnet.py
-    "resnet-w64": ("resnet-w64", 512, [], ["--width", "64", "--blocks", "2,2,2", "--size", "32", "--classes", "10"]),
-    "resnet-50": ("resnet50-gpu", 256, [*SHAPES, "train.label_smoothing=0"],
-                  ["--width", "64", "--blocks", "3,4,6,3", "--size", "224", "--classes", "1000", "--stem", "imagenet", "--bottleneck"]),
+PLAIN = ["train.label_smoothing=0", "data.flip=false", "data.crop=0"]
+WORKLOADS = {  # config, batch, pixels a side, classes, assignments, and the same for torch_resnet.py
+    "resnet-w64": ("resnet-w64", 512, 32, 10, [], ["--width", "64", "--blocks", "2,2,2"]),
+    "resnet-50": ("resnet50-gpu", 256, 224, 1000, PLAIN,
+                  ["--width", "64", "--blocks", "3,4,6,3", "--stem", "imagenet", "--bottleneck"]),
 }
+
+
+def write_png(path, size, number):
+    """A picture of stripes, another for each number."""
+    def piece(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + bytes((column * (number % 13 + 1) + row * (number % 7) + 40 * channel) % 256
+                                  for column in range(size) for channel in range(3)) for row in range(min(size, 8)))
+    rows = (rows * (size // 8 + 1))[:size * (3 * size + 1)]
+    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + piece(b"IHDR", header) + piece(b"IDAT", zlib.compress(rows, 1)) + piece(b"IEND", b""))
+
+
+def prepare_images(tandem, folder, size, classes, count):
+    """A prepared set of so many images; its path."""
+    pictures, prepared = os.path.join(folder, f"pictures-{size}"), os.path.join(folder, f"prepared-{size}")
+    for number in range(count):
+        where = os.path.join(pictures, f"{number % classes:04d}")
+        os.makedirs(where, exist_ok=True)
+        write_png(os.path.join(where, f"{number}.png"), size, number)
+    subprocess.run([tandem, "prepare", "--images", pictures, "--size", str(size), "--out", prepared], check=True, stdout=subprocess.DEVNULL)
+    return prepared
 
 
 def last_json(command):
@@ -44,10 +70,14 @@ def main():
     args = parser.parse_args()
     print(f"{'workload':<11} {'batch':>5} {'tandem img/s':>12} {'torch img/s':>11} {'ratio':>6} {'GiB':>6} {'torch GiB':>9} {'ratio':>6}", flush=True)
     failed = False
+    folder = tempfile.TemporaryDirectory()
     for name in args.only.split(","):
-        config, batch, sets, theirs = WORKLOADS[name]
+        config, batch, size, classes, sets, theirs = WORKLOADS[name]
         batch = args.batch or batch
-        sets = [*sets, f"train.batch={batch}", f"train.micro_batch={batch}", *args.set]
+        images = prepare_images(args.tandem, folder.name, size, classes, max(2 * classes, 2048))
+        sets = [*sets, f"train.batch={batch}", f"train.micro_batch={batch}", f"data.train={images}", f"data.eval={images}",
+                f"data.workers={max(1, (os.cpu_count() or 2) - 1)}", *args.set]
+        theirs = [*theirs, "--size", str(size), "--classes", str(classes)]
         ours = [args.tandem, "bench", os.path.join(ROOT, "configs", config + ".yaml"), "--device", args.device, "--json", "--steps",
                 str(args.steps), "--warmup", "5"] + [word for item in sets for word in ("--set", item)]
         mine = [last_json(ours)]

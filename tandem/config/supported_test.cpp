@@ -14,6 +14,8 @@ TEST(CheckSupported, SaysWhatWorksInsteadOfEachMissingFeature) {
   EXPECT_EQ(rejection("precision: fp8\ndevice: cuda\nmodel: {family: resnet}"),
             "run.yaml:1: precision: fp8 is for the matrices of blocks, and this family's blocks are "
             "convolutions; use bf16");
+  EXPECT_EQ(rejection("device: cuda\nmodel: {family: resnet}\nmemory: {gradients: bf16}"),
+            "run.yaml:3: memory.gradients: gradients of convolutions are made in fp32; use fp32");
   EXPECT_EQ(
       rejection("device: cuda\nparallel: {tls: true}"),
       "run.yaml:2: parallel.tls: NCCL, which GPUs talk through, does not encrypt; use false, and a private "

@@ -7,9 +7,10 @@
 namespace tandem::cuda {
 namespace {
 
-const std::vector<Shape> kShapes = {{3, 7, 5, 1},    {2, 8, 8, 3},    {4, 1, 1, 5},     {2, 7, 5, 16},
-                                    {1, 8, 8, 33},   {5, 40, 30, 16}, {300, 1, 1, 100}, {1, 1, 1, 4},
-                                    {2, 9, 11, 264}, {40, 16, 16, 64}};
+const std::vector<Shape>
+    kShapes = {{3, 7, 5, 1},    {2, 8, 8, 3},     {4, 1, 1, 5},     {2, 7, 5, 16},
+               {1, 8, 8, 33},   {5, 40, 30, 16},  {300, 1, 1, 100}, {1, 1, 1, 4},
+               {2, 9, 11, 264}, {40, 16, 16, 64}, {9, 64, 64, 8}};  // more rows than blocks of the fewest
 
 struct Data {
   DType storage;

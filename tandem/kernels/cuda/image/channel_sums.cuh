@@ -13,8 +13,10 @@
 namespace tandem::cuda {
 
 inline constexpr int kChannelThreads = 256;
-inline constexpr int kRowsAtOnce = 4;     // of a thread: so many loads are on their way
-inline constexpr int kFinishSplits = 16;  // that a block of finish_sums reads side by side
+inline constexpr int kRowsAtOnce = 4;        // of a thread: so many loads are on their way
+inline constexpr int64_t kMostBlocks = 528;  // whole rounds of an H200's 132 processors
+inline constexpr int64_t kLeastRows = 64;    // of a block
+inline constexpr int kFinishSplits = 16;     // that a block of finish_sums reads side by side
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -23,8 +25,8 @@ struct ChannelCut {
   int64_t splits, split_rows;
 
   ChannelCut(int64_t num_rows, int64_t num_channels) : rows(num_rows), channels(num_channels) {
-    const int64_t most = std::clamp<int64_t>((int64_t{1} << 17) / channels, 32, 1024);
-    splits = std::clamp<int64_t>(ceil_div(rows, 64), 1, most);
+    const int64_t most = std::max<int64_t>(1, kMostBlocks / ceil_div(channels, 256));
+    splits = std::clamp<int64_t>(ceil_div(rows, kLeastRows), 1, most);
     split_rows = ceil_div(rows, splits);
   }
   explicit ChannelCut(const Shape& x) : ChannelCut(x.rows(), x.last()) {}
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(32 * kFinishSplits)
   const int channel = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
   double first = 0, second = 0;
   if (channel < channels) {
-#pragma unroll 4
+#pragma unroll 8
     for (int split = static_cast<int>(threadIdx.y); split < splits; split += kFinishSplits) {
       const double* from = partials + static_cast<int64_t>(split) * 2 * channels + channel;
       first += from[0];
