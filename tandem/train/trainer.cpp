@@ -473,10 +473,11 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
   if (config.parallel.tls && backend.name != "cpu")  // device: auto has found a GPU
     throw ConfigError("parallel.tls: NCCL does not encrypt what GPUs send; use false, and a private network");
   const auto train_in = [&](const World& world) {
-    check_start(config, options, world);
-    OpenRun run = open_run(config, backend, options, world, [&interrupt] {
+    const auto while_waiting = [&interrupt] {
       if (interrupt.signal() != 0) throw Interruption("interrupted");
-    });
+    };
+    check_start(config, options, world, while_waiting);
+    OpenRun run = open_run(config, backend, options, world, while_waiting);
     return Trainer(run, interrupt).run();
   };
   return run_in_world(config, options.world, train_in, [&] {

@@ -9,6 +9,7 @@
 #include "tandem/checkpoint/layout.h"
 #include "tandem/checkpoint/part.h"
 #include "tandem/checkpoint/running_digest.h"
+#include "tandem/checkpoint/stores/alive.h"
 #include "tandem/checkpoint/stores/claim.h"
 
 namespace tandem {
@@ -272,6 +273,7 @@ void CheckpointUploader::drop_old(const UploadJob& job, UploadReport& report) {
 void tidy_store(const StoreRef& store) {
   const std::vector<std::string> troubles = store->remove_leftovers(is_checkpoint_name);
   for (const std::string& name : old_claims(store)) store->remove(name);
+  for (const std::string& name : old_signs(store)) store->remove(name);
   for (const std::string& trouble : troubles) throw IoError("{}", trouble);
 }
 
