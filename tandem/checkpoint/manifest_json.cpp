@@ -29,9 +29,11 @@ std::string content_digest(const json& content) {
 constexpr int64_t kMostCount = int64_t{1} << 53;  // of anything: sums and products of a few still fit
 
 // JSON has numbers that int64 has not.
-int64_t count_of(const json& number, std::string_view what, int64_t most = kMostCount) {
-  if (!number.is_number_integer() || number < 0 || number > most)
-    throw DataError("{}: expected a whole number from 0 to {}, found {}", what, most, clipped(number.dump()));
+int64_t count_of(const json& number, std::string_view what, int64_t most = kMostCount, int64_t least = 0) {
+  if (!number.is_number_integer() || number < least || number > most) {
+    throw DataError("{}: expected a whole number from {} to {}, found {}", what, least, most,
+                    clipped(number.dump()));
+  }
   return number;
 }
 
@@ -147,6 +149,10 @@ json unseal(std::string_view text, std::string_view what, const std::string& ori
   return content;
 }
 
+int64_t whole_number(const json& object, const char* key, int64_t least, int64_t most) {
+  return count_of(object.at(key), key, most, least);
+}
+
 json to_json(const std::vector<CheckpointFile>& files) {
   json list = json::array();
   for (const CheckpointFile& file : files) list.push_back({{"name", file.name}, {"bytes", file.bytes}});
@@ -234,7 +240,7 @@ Manifest to_manifest(const json& value) {
   manifest.hardware = value.at("hardware");
   manifest.time = value.at("time");
   const int version = value.at("version");
-  if (version > 1) manifest.digest_block = count_at(value, "digest_block");
+  if (version > 1) manifest.digest_block = whole_number(value, "digest_block", 0, kMostDigestBlock);
   manifest.files = to_files(value.at("files"));
   manifest.tensors = to_tensors(value.at("tensors"), version);
   return manifest;

@@ -2,6 +2,7 @@
 // there are no renames, locks or links; whoever needs more than the interface promises fails here.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -34,7 +35,8 @@ class MemoryStore final : public Store {
     const std::lock_guard lock(mutex_);
     std::vector<StoredObject> found;
     for (const auto& [name, bytes] : objects_) {
-      if (name.starts_with(prefix)) found.push_back({name, static_cast<int64_t>(bytes->size())});
+      if (name.starts_with(prefix))
+        found.push_back({name, static_cast<int64_t>(bytes->size()), modified_.at(name)});
     }
     return found;
   }
@@ -45,11 +47,14 @@ class MemoryStore final : public Store {
   bool put_new(const std::string& name, std::string_view text) override {
     const auto bytes = std::as_bytes(std::span(text));
     const std::lock_guard lock(mutex_);
-    return objects_
-        .try_emplace(name, std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()))
-        .second;
+    if (objects_.contains(name)) return false;
+    objects_[name] = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+    modified_[name] = clock_s;
+    return true;
   }
   int64_t free_bytes() const override { return std::numeric_limits<int64_t>::max(); }
+
+  std::atomic<int64_t> clock_s{0};  // what it says of objects that are put; a test moves it
 
  private:
   using Bytes = std::shared_ptr<const std::vector<std::byte>>;  // a reader keeps what was replaced meanwhile
@@ -81,6 +86,7 @@ class MemoryStore final : public Store {
     void finish() override {
       const std::lock_guard lock(store_.mutex_);
       store_.objects_[name_] = std::make_shared<const std::vector<std::byte>>(std::move(bytes_));
+      store_.modified_[name_] = store_.clock_s;
     }
 
    private:
@@ -91,6 +97,7 @@ class MemoryStore final : public Store {
 
   mutable std::mutex mutex_;
   std::map<std::string, Bytes> objects_;
+  std::map<std::string, int64_t> modified_;
 };
 
 }  // namespace tandem

@@ -90,12 +90,13 @@ bool OpenRun::goes_on_here() const {
                                      ignored);
 }
 
-void check_start(const Config& config, const TrainOptions& options, const World& world) {
+void check_start(const Config& config, const TrainOptions& options, const World& world,
+                 const std::function<void()>& while_waiting) {
   tell_run_directory(std::filesystem::absolute(options.run_dir).string());
   if (world.leads()) check_sinks(config.log);
   if (config.checkpoint.memory > 0) require_kept_memory();
   if (world.leads()) check_run_directory(options.run_dir);
-  check_store(config, options, world);
+  check_store(config, options, world, while_waiting);
   switch (options.resume.kind) {
     case ResumeFrom::Kind::None: return check_first_weights(config, world);
     case ResumeFrom::Kind::Path: return require_resumable(read_manifest(options.resume.path), config);

@@ -36,8 +36,9 @@ struct OpenRun {
 };
 
 // Before anything is compiled: whether there may be a run, or is one to go on with, and with this config.
-// Throws ConfigError where not.
-void check_start(const Config& config, const TrainOptions& options, const World& world);
+// Throws ConfigError where not. Calls `while_waiting`, which may throw, where that takes a while.
+void check_start(const Config& config, const TrainOptions& options, const World& world,
+                 const std::function<void()>& while_waiting);
 
 // All ranks call it together. What cannot be gone on from throws, and leaves everything in the run's
 // directory as it was. Calls `while_compiling` every now and then (RunSession).

@@ -84,7 +84,7 @@ class Trainer {
                         directory_.path().string(), resumed));
       }
       // It may have been killed after its last checkpoint and before its end, also on a machine that is gone.
-      StoreBehind store(run_, save_group(world_));
+      StoreBehind store(run_, save_group(world_, state_staging_bytes(session_.step())));
       store.catch_up();
       store.finish();
       if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json"))
@@ -98,7 +98,7 @@ class Trainer {
     }
     journal_.begin_steps(resumed, run_.figures.columns(), run_.goes_on_here());
     if (config_.checkpoint.memory > 0) copies_.emplace(session_.step(), world_, run_.options.world);
-    const SaveGroup group = save_group(world_);
+    const SaveGroup group = save_group(world_, state_staging_bytes(session_.step()));
     StoreBehind store(run_, group);  // outlives the writer, which calls it
     store_ = &store;
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),
@@ -475,10 +475,11 @@ ExitCode train(const Config& config, const Backend& backend, const TrainOptions&
   if (config.parallel.tls && backend.name != "cpu")  // device: auto has found a GPU
     throw ConfigError("parallel.tls: NCCL does not encrypt what GPUs send; use false, and a private network");
   const auto train_in = [&](const World& world) {
-    check_start(config, options, world);
-    OpenRun run = open_run(config, backend, options, world, [&interrupt] {
+    const auto while_waiting = [&interrupt] {
       if (interrupt.signal() != 0) throw Interruption("interrupted");
-    });
+    };
+    check_start(config, options, world, while_waiting);
+    OpenRun run = open_run(config, backend, options, world, while_waiting);
     return Trainer(run, interrupt).run();
   };
   return run_in_world(config, options.world, train_in, [&] {

@@ -51,8 +51,9 @@ s3 = boto3.client("s3")
 pages = s3.get_paginator("list_objects_v2").paginate(Bucket=sys.argv[1], Prefix=sys.argv[2])
 uploads = s3.list_multipart_uploads(Bucket=sys.argv[1], Prefix=sys.argv[2]).get("Uploads", [])
 sizes = {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
-manifests = {key: s3.get_object(Bucket=sys.argv[1], Key=key)["Body"].read().decode() for key in sizes if key.endswith("/manifest.json")}
-print(json.dumps([sizes, {entry["UploadId"]: entry["Key"] for entry in uploads}, manifests]))
+telling = [key for key in sizes if key.endswith("/manifest.json") or key.split("/")[-1].startswith("claim-")]
+texts = {key: s3.get_object(Bucket=sys.argv[1], Key=key)["Body"].read().decode() for key in telling}
+print(json.dumps([sizes, {entry["UploadId"]: entry["Key"] for entry in uploads}, texts]))
 """
 
 # An upload that nobody will finish.
@@ -163,10 +164,10 @@ class S3Server:
 
     def content(self, prefix, bucket="bucket"):
         """({key: bytes}, {id of an upload: key}) below a prefix."""
-        return self.content_and_manifests(prefix, bucket)[:2]
+        return self.content_and_texts(prefix, bucket)[:2]
 
-    def content_and_manifests(self, prefix, bucket="bucket"):
-        """And {key: text} of manifests."""
+    def content_and_texts(self, prefix, bucket="bucket"):
+        """And {key: text} of manifests and claims."""
         return json.loads(self.ask(LIST, bucket, prefix))
 
     def begin_upload(self, key, bucket="bucket"):

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tandem/checkpoint/layout.h"
+#include "tandem/checkpoint/stores/alive.h"
 #include "tandem/checkpoint/stores/claim.h"
 #include "tandem/store/index_draft.h"
 
@@ -25,6 +26,8 @@ std::vector<Unnamed> find_unnamed(const StoreRef& store) {
       found.push_back({objects[name], "no manifest names it", false});
   }
   for (const std::string& name : old_claims(store)) found.push_back({objects[name], "an old claim", false});
+  for (const std::string& name : old_signs(store))
+    found.push_back({objects[name], "a sign of life that no claim goes with", false});
   // On a disk what is hidden is ours by its name.
   for (const StoredObject& object : store->unfinished()) {
     if (object.name.starts_with('.') || is_checkpoint_name(object.name.substr(0, object.name.find('/'))))

@@ -1,5 +1,5 @@
 // What lies in a store of checkpoints and belongs to none: parts of uploads that were killed, files that no
-// manifest names, claims that have served. `tandem gc` shows and frees it.
+// manifest names, claims that have served, signs of life of nobody. `tandem gc` shows and frees it.
 #pragma once
 
 #include <string>

@@ -112,7 +112,8 @@ class CheckpointUploader {
   std::thread thread_;
 };
 
-// Removes parts of checkpoints that no manifest names, and claims but the newest. For whoever has claimed the
+// Removes parts of checkpoints that no manifest names, claims but the newest, and signs of
+// life of others. For whoever has claimed the
 // store and has no upload under way.
 void tidy_store(const StoreRef& store);
 

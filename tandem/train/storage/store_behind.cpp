@@ -4,11 +4,11 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "tandem/base/file.h"
 #include "tandem/base/quantity.h"
 #include "tandem/checkpoint/layout.h"
-#include "tandem/checkpoint/running_digest.h"
 #include "tandem/checkpoint/stores/claim.h"
 
 namespace tandem {
@@ -65,23 +65,47 @@ void require_elsewhere(const std::string& address, const std::filesystem::path& 
       address, run_dir.string());
 }
 
-}  // namespace
-
-void check_store(const Config& config, const TrainOptions& options, const World& world) {
-  const std::string& address = config.checkpoint.store;
-  if (address.empty() || !world.leads()) return;
-  require_elsewhere(address, options.run_dir);
-  const StoreRef store(open_store(address));
+// Another run that has claimed the store and that this one may follow. Rank 0 alone.
+std::optional<Claim> earlier_owner(const StoreRef& store, const std::string& address,
+                                   const TrainOptions& options) {
   store->make();
   const std::optional<Claim> claim = newest_claim(store);
-  if (!claim || goes_on_from(address, options) || list_checkpoints(store).empty()) return;
+  if (!claim) return std::nullopt;
   const bool fresh = options.resume.kind == ResumeFrom::Kind::None;  // the run directory will be another
-  if (!fresh && claim->run == run_id(options.run_dir)) return;
+  const std::string own = fresh ? std::string() : run_id(options.run_dir);
+  if (claim->run == own) return std::nullopt;
+  if (goes_on_from(address, options) || list_checkpoints(store).empty()) return claim;
   throw DataError(
       "{}: holds checkpoints of another run, {}; name another checkpoint.store, or go on from its newest "
       "with "
       "--resume-from-checkpoint {}",
       store->description(""), describe(*claim), store->description(""));
+}
+
+}  // namespace
+
+void check_store(const Config& config, const TrainOptions& options, const World& world,
+                 const std::function<void()>& while_waiting) {
+  if (config.checkpoint.store.empty()) return;
+  require_elsewhere(config.checkpoint.store, options.run_dir);
+  const StoreRef store(open_store(config.checkpoint.store));
+  const AliveTimes times;
+  std::optional<Claim> owner;
+  std::optional<LifeWatch> watch;
+  if (world.leads()) owner = earlier_owner(store, config.checkpoint.store, options);
+  if (owner) watch.emplace(store, owner->run, times);
+  // Look by look, so that no rank waits for another longer than for a look.
+  for (bool first = true;; first = false) {
+    const Life life = watch ? watch->look() : Life::Dead;
+    if (world.leads() && life == Life::Alive) throw_alive(store, *owner);
+    if (watch && first && life == Life::Unknown) {
+      fmt::print(stderr, "{}: {} wrote there {} s ago; watching for up to {:.0f} s whether it lives\n",
+                 store->description(""), describe(*owner), watch->age_s(), times.dead_s);
+    }
+    if (world.from_lead(static_cast<int64_t>(life == Life::Dead), "store's owner") != 0) return;
+    if (while_waiting) while_waiting();
+    std::this_thread::sleep_for(std::chrono::duration<double>(times.look_s));
+  }
 }
 
 StoreBehind::StoreBehind(OpenRun& run, const SaveGroup& group)
@@ -92,8 +116,14 @@ StoreBehind::StoreBehind(OpenRun& run, const SaveGroup& group)
   if (world_.leads()) {
     id = make_run_id(run.directory.path());
     newest_there_ = newest_sequence(store);
-    // Whoever wrote there before is to notice, and a restart of this run to find that it was there.
+    // The claim is looked at after the newest, so that one that comes in between is not built upon.
     const std::optional<Claim> claim = newest_claim(store);
+    // Whoever had it when this run began was dead by then.
+    if (claim && claim->run != id && LifeWatch(store, claim->run).look() != Life::Dead)
+      throw_alive(store, *claim);
+    alive_ = std::make_unique<AliveSign>(open_store(address_), id,
+                                         [this](const std::string& line) { run_.journal.log(line); });
+    // Whoever wrote there before is to notice, and a restart of this run to find that it was there.
     if (!claim || claim->run != id) take_claim(store, id, newest_there_ + 1);
     try {
       tidy_store(store);  // after a kill behind the last upload there may be no other
@@ -200,7 +230,8 @@ void StoreBehind::on_saved(const SaveReport& report) {
     if (wanted_.erase(report.step) == 0 || !written) return;
     job = {name, written->token, report.step, {}, std::nullopt};
     for (auto& [file, source] : written->files)
-      job.files.push_back({file, std::move(source), digested_ranges(written->tensors, file, kDigestBlock)});
+      job.files.push_back(
+          {file, std::move(source), digested_ranges(written->tensors, file, written->digest_block)});
   }
   if (world_.leads()) {
     job.manifest = read_manifest(run_.directory.checkpoints(), job.name);

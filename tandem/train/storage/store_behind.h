@@ -4,12 +4,14 @@
 // happens.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "tandem/checkpoint/stores/alive.h"
 #include "tandem/checkpoint/stores/upload.h"
 #include "tandem/checkpoint/writer.h"
 #include "tandem/train/open_run.h"
@@ -17,9 +19,11 @@
 
 namespace tandem {
 
-// Before anything is compiled; rank 0 alone does something. Throws IoError where the store cannot be reached,
-// and DataError where the checkpoints in it are another run's and this run does not go on from them.
-void check_store(const Config& config, const TrainOptions& options, const World& world);
+// Before anything is compiled; all ranks together. Throws IoError where the store cannot be reached, and
+// DataError where the checkpoints in it are another run's and this run does not go on from them, or that run
+// still lives. Calls `while_waiting`, which may throw, while it is not known whether it does.
+void check_store(const Config& config, const TrainOptions& options, const World& world,
+                 const std::function<void()>& while_waiting);
 
 class StoreBehind {
  public:
@@ -45,6 +49,7 @@ class StoreBehind {
   OpenRun& run_;
   const World& world_;
   std::string address_;
+  std::unique_ptr<AliveSign> alive_;              // rank 0, with a store
   std::unique_ptr<RunMirror> mirror_;             // none: no store
   std::unique_ptr<CheckpointUploader> uploader_;  // likewise; wakes the mirror
   int64_t newest_there_ = 0;                      // its sequence, when the run began
