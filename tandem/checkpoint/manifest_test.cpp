@@ -112,7 +112,7 @@ TEST(Manifest, ShardsMustLieInTheirFilesAndCoverTheirTensor) {
   for (const int64_t block : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
     manifest = sharded();
     manifest.digest_block = block;
-    expect_data_error(manifest, "'digest_block': expected a whole number of 0 to");
+    expect_data_error(manifest, "digest_block: expected a whole number from 0 to");
   }
   manifest = sharded();
   manifest.files[0].name = "../rank-00000.ckpt";

@@ -53,7 +53,7 @@ TEST(Part, WholeNumbersAreWholeAndInTheirBounds) {
       content.erase("digest");
       content[key] = wrong;
       const std::string message = message_of<DataError>([&] { parse_part(seal(content), "here"); });
-      EXPECT_NE(message.find(fmt::format("here: '{}': expected a whole number of", key)), std::string::npos)
+      EXPECT_NE(message.find(fmt::format("here: {}: expected a whole number from", key)), std::string::npos)
           << message;
     }
   }
