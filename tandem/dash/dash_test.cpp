@@ -1,16 +1,19 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
 
 #include "tandem/base/error.h"
 #include "tandem/base/message_of_test.h"
+#include "tandem/base/system.h"
 #include "tandem/base/temporary_directory_test.h"
 #include "tandem/dash/arena_picture.h"
 #include "tandem/dash/compare_runs.h"
 #include "tandem/dash/dashboard.h"
 #include "tandem/dash/page_files.h"
 #include "tandem/dash/run_detail.h"
+#include "tandem/dash/run_status.h"
 #include "tandem/dash/text_plot.h"
 
 namespace tandem::dash {
@@ -187,6 +190,18 @@ TEST(Dashboard, TellsWhatIsNew) {
   EXPECT_NE(news().find("event: reset"), std::string::npos);
   fs::remove_all(served.directory.path() / "deep");
   news();  // of a run that is gone
+}
+
+TEST(RunStatus, OfARunThatHasNoLockGoesByItsProcess) {
+  const TemporaryDirectory directory;
+  const fs::path run = make_run(directory.path(), "a", 3);
+  for (const auto& [pid, state] : {std::pair(::getpid(), "running"), {999999999, "killed"}}) {
+    std::ofstream(run / "status.json")
+        << Json{{"state", "running"}, {"step", 3}, {"host", hostname()}, {"pid", pid}}.dump();
+    const Json status = run_status(RunFolder(run));
+    EXPECT_EQ(status["state"], state);
+    EXPECT_EQ(status["alive"], state == std::string("running"));
+  }
 }
 
 TEST(Report, HoldsEverythingAndNothingThatEndsItsScript) {

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <signal.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <ctime>
+#include <limits>
 #include <vector>
 
 #include "tandem/base/error.h"
@@ -25,6 +29,11 @@ double number(const Json& object, const char* key, double otherwise = 0) {
 std::string text(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+bool is_process(double pid) {
+  return pid >= 1 && pid < std::numeric_limits<pid_t>::max() &&
+         (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
 }
 
 bool is_under_way(const std::string& state) { return state == "starting" || state == "running"; }
@@ -86,11 +95,13 @@ Json run_status(const RunFolder& run) {
     return status;
   }
   const bool here = text(status, "host") == hostname();
-  status["alive"] = locked ? Json(true) : here ? Json(false) : Json();
-  if (!is_under_way(text(status, "state"))) return status;
   const double age = static_cast<double>(std::time(nullptr)) - number(row, "updated");
-  if (!locked && here) status["state"] = "killed";
-  if (!locked && !here && age > kSilent) status["state"] = "silent";
+  // On a file system without locks, who has written a moment ago and still is there.
+  const bool lives = locked || (here && age <= kSilent && is_process(number(status, "pid")));
+  status["alive"] = lives ? Json(true) : here ? Json(false) : Json();
+  if (!is_under_way(text(status, "state"))) return status;
+  if (!lives && here) status["state"] = "killed";
+  if (!lives && !here && age > kSilent) status["state"] = "silent";
   return status;
 }
 
