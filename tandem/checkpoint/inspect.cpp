@@ -26,7 +26,11 @@ std::string difference(const Manifest& a, const TensorEntry& mine, const Manifes
     return fmt::format("shape: {} and {}", to_string(mine.shape), to_string(other->shape));
   if (mine.dtype != other->dtype)
     return fmt::format("dtype: {} and {}", dtype_name(mine.dtype), dtype_name(other->dtype));
-  if (a.digest_block == b.digest_block && same_shards(mine, *other)) return {};
+  if (a.digest_block == b.digest_block) {
+    if (same_shards(mine, *other)) return {};
+    if (!mine.digest.empty() && !other->digest.empty())
+      return std::string(mine.digest == other->digest ? "" : kOtherValues);
+  }
   return std::string(tensor_digest(a, mine, pool) == tensor_digest(b, *other, pool) ? "" : kOtherValues);
 }
 
@@ -77,11 +81,14 @@ std::string describe_checkpoint(const Manifest& manifest, bool tensors) {
 }
 
 std::string tensor_digest(const Manifest& manifest, const TensorEntry& tensor, ThreadPool* pool) {
-  const bool same_kind = manifest.digest_block == kDigestBlock || tensor.bytes() <= kDigestBlock;
+  // Of a tensor in one block it does not matter how long the block is. Version 1 has one for all its bytes.
+  const int64_t block = manifest.digest_block > 0 ? manifest.digest_block : tensor.bytes();
+  const bool same_kind =
+      manifest.digest_block == kDigestBlock || tensor.bytes() <= std::min(block, kDigestBlock);
   if (!tensor.digest.empty() && same_kind) return tensor.digest;
   const auto elem = static_cast<size_t>(dtype_bytes(tensor.dtype));
   std::vector<std::byte> band;
-  BlockDigests digests;
+  BlockDigests digests(kDigestBlock);
   for (const Box& box : bands_of(tensor, manifest.digest_block > 0)) {
     band.resize(static_cast<size_t>(box.elems()) * elem);
     const BoxRead read{&tensor, box, band};

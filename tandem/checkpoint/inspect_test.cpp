@@ -87,6 +87,26 @@ TEST_F(Inspect, ComparesWithDigestsOfWholeTensorsAsVersion1HadThem) {
   EXPECT_THROW(compare(old, now), DataError);  // it is the data that is compared
 }
 
+// One rank knows how small its checkpoint is; the ranks of a group that is not told have longer blocks.
+TEST_F(Inspect, ComparesWithDigestsOfBlocksOfOtherLengths) {
+  ExampleState state(1, 50'000);
+  save_as_ranks(folder, at_step(1), state, {ExampleLayout::Kind::Whole, 1, 1});
+  save_as_ranks(folder, at_step(2), state, {ExampleLayout::Kind::Whole, 2, 1});
+  state.tensors[0].bytes.back() ^= std::byte{1};
+  save_as_ranks(folder, at_step(3), state, {ExampleLayout::Kind::Whole, 2, 1});
+  const Manifest small = read_manifest(folder / "step-00000001"),
+                 large = read_manifest(folder / "step-00000002"),
+                 other = read_manifest(folder / "step-00000003");
+  EXPECT_EQ(small.digest_block, kLeastDigestBlock);
+  EXPECT_EQ(large.digest_block, kDigestBlock);
+  const std::string name = state.tensors[0].name;
+  ASSERT_NE(small.find(name)->digest, large.find(name)->digest);
+  EXPECT_TRUE(compare(small, large).empty());
+  EXPECT_TRUE(compare(large, small).empty());
+  EXPECT_EQ(compare(small, other).size(), 1u);
+  EXPECT_EQ(compare(large, other).size(), 1u);
+}
+
 TEST_F(Inspect, ShowsTheMeshAndWhereTheShardsAre) {
   CheckpointMeta meta = at_step(1);
   meta.mesh = {1, 2, 1};

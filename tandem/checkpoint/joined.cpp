@@ -27,8 +27,8 @@ void for_each_joined(std::span<const std::byte> high, std::span<const std::byte>
 }  // namespace
 
 std::vector<std::string> digest_and_join(std::span<const std::byte> high, std::span<const std::byte> low,
-                                         std::span<std::byte> dst) {
-  BlockDigests digests;
+                                         std::span<std::byte> dst, int64_t block) {
+  BlockDigests digests(block);
   for_each_joined(high, low, dst, [&](std::span<const std::byte> bytes) { digests.add(bytes); });
   return digests.finish();
 }

@@ -13,7 +13,7 @@ namespace tandem {
 
 // As digest_and_copy of the joined numbers.
 std::vector<std::string> digest_and_join(std::span<const std::byte> high, std::span<const std::byte> low,
-                                         std::span<std::byte> dst);
+                                         std::span<std::byte> dst, int64_t block);
 
 void write_joined(ObjectWriter& file, std::span<const std::byte> high, std::span<const std::byte> low);
 

@@ -113,6 +113,16 @@ json unseal(std::string_view text, std::string_view what, const std::string& ori
   return content;
 }
 
+int64_t whole_number(const json& object, const char* key, int64_t least, int64_t most) {
+  const json& value = object.at(key);
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(most));
+  if (!fits || value.get<int64_t>() < least || value.get<int64_t>() > most) {
+    throw DataError("'{}': expected a whole number of {} to {}, found {}", key, least, most, value.dump());
+  }
+  return value.get<int64_t>();
+}
+
 json to_json(const std::vector<CheckpointFile>& files) {
   json list = json::array();
   for (const CheckpointFile& file : files) list.push_back({{"name", file.name}, {"bytes", file.bytes}});
@@ -197,7 +207,7 @@ Manifest to_manifest(const json& value) {
   manifest.hardware = value.at("hardware");
   manifest.time = value.at("time");
   const int version = value.at("version");
-  if (version > 1) manifest.digest_block = value.at("digest_block");
+  if (version > 1) manifest.digest_block = whole_number(value, "digest_block", 0, kMostDigestBlock);
   manifest.files = to_files(value.at("files"));
   manifest.tensors = to_tensors(value.at("tensors"), version);
   return manifest;

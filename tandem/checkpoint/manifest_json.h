@@ -17,6 +17,10 @@ std::string seal(nlohmann::json content);
 // is for the message: "manifest".
 nlohmann::json unseal(std::string_view text, std::string_view what, const std::string& origin);
 
+// A member that has to be a whole number: json would cut off the fraction of another. DataError otherwise.
+int64_t whole_number(const nlohmann::json& object, const char* key, int64_t least, int64_t most);
+inline constexpr int64_t kMostDigestBlock = int64_t{1} << 40;
+
 nlohmann::json to_json(const std::vector<CheckpointFile>& files);
 nlohmann::json to_json(const std::vector<TensorEntry>& tensors);
 nlohmann::json to_json(const Manifest& manifest);

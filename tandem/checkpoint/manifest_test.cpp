@@ -109,6 +109,11 @@ TEST(Manifest, ShardsMustLieInTheirFilesAndCoverTheirTensor) {
   manifest = sharded();
   manifest.tensors[0].shards[3].digests.pop_back();
   expect_data_error(manifest, "'w': expected 2 digests of a shard, found 1");
+  for (const int64_t block : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    manifest = sharded();
+    manifest.digest_block = block;
+    expect_data_error(manifest, "'digest_block': expected a whole number of 0 to");
+  }
   manifest = sharded();
   manifest.files[0].name = "../rank-00000.ckpt";
   expect_data_error(manifest, "expected a plain file name");

@@ -1,11 +1,11 @@
 #include "tandem/checkpoint/part.h"
 
 #include <iterator>
+#include <limits>
 #include <unordered_map>
 
 #include "tandem/base/error.h"
 #include "tandem/checkpoint/manifest_json.h"
-#include "tandem/checkpoint/running_digest.h"
 #include "tandem/store/draft.h"
 
 namespace tandem {
@@ -39,7 +39,7 @@ Part describe_part(int rank, std::span<const TensorView> views, std::vector<Shar
 
 std::string render_part(const Part& part) {
   return seal({{"rank", part.rank},
-               {"digest_block", kDigestBlock},
+               {"digest_block", part.digest_block},
                {"files", to_json(part.files)},
                {"tensors", to_json(part.tensors)}});
 }
@@ -47,11 +47,8 @@ std::string render_part(const Part& part) {
 Part parse_part(std::string_view text, const std::string& origin) {
   const nlohmann::json content = unseal(text, "part", origin);
   try {
-    if (content.at("digest_block") != kDigestBlock) {
-      throw DataError("expected digests of {} bytes each, found {}: ranks run different versions",
-                      kDigestBlock, content.at("digest_block").dump());
-    }
-    return {content.at("rank"), to_files(content.at("files")),
+    return {static_cast<int>(whole_number(content, "rank", 0, std::numeric_limits<int>::max())),
+            whole_number(content, "digest_block", 1, kMostDigestBlock), to_files(content.at("files")),
             to_tensors(content.at("tensors"), content.at("version"))};
   } catch (const nlohmann::json::exception& error) {
     throw DataError("{}: not a part of a checkpoint: {}", origin, error.what());
@@ -66,8 +63,12 @@ void merge_parts(std::vector<Part> parts, Manifest& manifest) {
     int rank;
   };
   std::unordered_map<std::string, Seen> seen;
-  manifest.digest_block = kDigestBlock;
+  manifest.digest_block = parts.empty() ? kDigestBlock : parts.front().digest_block;
   for (Part& part : parts) {
+    if (part.digest_block != manifest.digest_block) {
+      throw DataError("rank {} has digests of {} bytes each, rank {} of {}: ranks run different versions",
+                      part.rank, part.digest_block, parts.front().rank, manifest.digest_block);
+    }
     std::move(part.files.begin(), part.files.end(), std::back_inserter(manifest.files));
     for (TensorEntry& tensor : part.tensors) {
       const auto [found, is_new] = seen.try_emplace(tensor.name, Seen{manifest.tensors.size(), part.rank});

@@ -8,13 +8,15 @@
 
 #include "tandem/checkpoint/manifest.h"
 #include "tandem/checkpoint/piece.h"
+#include "tandem/checkpoint/running_digest.h"
 
 namespace tandem {
 
 struct Part {
   int rank = 0;
-  std::vector<CheckpointFile> files;  // none where the rank owns nothing
-  std::vector<TensorEntry> tensors;   // what of them this rank has
+  int64_t digest_block = kDigestBlock;  // the same for all parts of a checkpoint
+  std::vector<CheckpointFile> files;    // none where the rank owns nothing
+  std::vector<TensorEntry> tensors;     // what of them this rank has
 };
 
 std::string data_file_name(int rank);  // "rank-00003.ckpt"

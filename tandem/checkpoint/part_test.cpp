@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tandem/base/error.h"
+#include "tandem/base/message_of_test.h"
+#include "tandem/checkpoint/manifest_json.h"
 #include "tandem/checkpoint/running_digest.h"
 
 namespace tandem {
@@ -42,6 +44,21 @@ TEST(Part, ComesBackAsItWasWrittenAndNotWhenDamaged) {
   }
 }
 
+TEST(Part, WholeNumbersAreWholeAndInTheirBounds) {
+  const Part part = part_of(3, {4, 6}, {1, 3, 2, 6});
+  for (const char* key : {"rank", "digest_block"}) {
+    for (const nlohmann::json& wrong : {nlohmann::json(1.5), nlohmann::json(-1), nlohmann::json("1"),
+                                        nlohmann::json(18446744073709551615ull), nlohmann::json()}) {
+      nlohmann::json content = nlohmann::json::parse(render_part(part));
+      content.erase("digest");
+      content[key] = wrong;
+      const std::string message = message_of<DataError>([&] { parse_part(seal(content), "here"); });
+      EXPECT_NE(message.find(fmt::format("here: '{}': expected a whole number of", key)), std::string::npos)
+          << message;
+    }
+  }
+}
+
 TEST(Part, PartsOfAllRanksMakeTensorsWhole) {
   Manifest manifest;
   merge_parts(
@@ -63,6 +80,13 @@ TEST(Part, MissingDoubleAndContradictingPiecesAreRefused) {
       std::string::npos);
   EXPECT_EQ(merge_error({part_of(0, {4, 6}, {0, 2, 0, 6}), part_of(1, {4, 7}, {2, 4, 0, 6})}),
             "tensor 'w': rank 0 has f32 [4,6], rank 1 has f32 [4,7]");
+}
+
+TEST(Part, PartsWithBlocksOfDifferentLengthsAreRefused) {
+  Part longer = part_of(1, {4, 6}, {2, 4, 0, 6});
+  longer.digest_block = 2 * kDigestBlock;
+  EXPECT_EQ(merge_error({part_of(0, {4, 6}, {0, 2, 0, 6}), longer}),
+            "rank 1 has digests of 2097152 bytes each, rank 0 of 1048576: ranks run different versions");
 }
 
 }  // namespace

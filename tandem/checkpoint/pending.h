@@ -25,6 +25,7 @@ struct SaveGroup {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);    // for others that show no progress
   std::chrono::milliseconds poll = std::chrono::milliseconds(50);  // at most between two looks at a draft
   std::function<void()> check_peers = [] {};  // throws where one is known to be lost; asked while waiting
+  int64_t total_bytes = 0;                    // of all ranks together, in a save; 0: not known
 };
 
 class PendingSave {

@@ -79,12 +79,15 @@ TEST_F(Reshard, AFlippedByteIsFoundByEveryReadOfItsBlock) {
   state.fill(4);
   save_as_ranks(folder, at_step(1), state, {Kind::Whole, 1, 1});
   const Manifest manifest = read_manifest(folder / "step-00000001");
-  const auto block_of = [](int64_t byte) { return byte / kDigestBlock; };
+  const auto block_of = [&](int64_t byte) { return byte / manifest.digest_block; };
   std::mt19937_64 random(5);
   int found = 0, missed = 0;
   for (int round = 0; round < 200; ++round) {
     const auto byte = static_cast<int64_t>(random() % 10'000'000);
-    const auto row = static_cast<int64_t>(random() % 10), col = static_cast<int64_t>(random() % 999'000);
+    const bool is_near = round % 2 == 0;
+    const auto row = is_near ? byte / 1'000'000 : static_cast<int64_t>(random() % 10);
+    const auto col =
+        is_near ? std::min<int64_t>(byte % 1'000'000, 999'000) : static_cast<int64_t>(random() % 999'000);
     const Box box{row, std::min<int64_t>(10, row + 1 + static_cast<int64_t>(random() % 2)), col, col + 1000};
     bool reads_it = false;  // the runs are shorter than a block: their ends tell
     for (int64_t r = box.row_begin; r < box.row_end; ++r) {

@@ -4,12 +4,21 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "tandem/base/error.h"
 
 namespace tandem {
+
+int64_t digest_block_of(int64_t checkpoint_bytes) {
+  constexpr double kFactor = 8;
+  const double most = kFactor * std::sqrt(static_cast<double>(checkpoint_bytes));
+  int64_t block = kDigestBlock;
+  while (checkpoint_bytes > 0 && block > kLeastDigestBlock && static_cast<double>(block) > most) block /= 2;
+  return block;
+}
 
 RunningDigest::RunningDigest() : state_(XXH3_createState()) {
   TANDEM_CHECK(state_ != nullptr);
@@ -29,12 +38,12 @@ std::string RunningDigest::hex() const {
 
 void BlockDigests::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    if (filled_ == kDigestBlock) {
+    if (filled_ == size_) {
       done_.push_back(block_.hex());
       block_ = RunningDigest();
       filled_ = 0;
     }
-    const auto piece = bytes.first(std::min(bytes.size(), static_cast<size_t>(kDigestBlock - filled_)));
+    const auto piece = bytes.first(std::min(bytes.size(), static_cast<size_t>(size_ - filled_)));
     block_.add(piece);
     filled_ += static_cast<int64_t>(piece.size());
     bytes = bytes.subspan(piece.size());
@@ -53,9 +62,10 @@ std::string combine_digests(std::span<const std::string> blocks) {
   return digest.hex();
 }
 
-std::vector<std::string> digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst) {
+std::vector<std::string> digest_and_copy(std::span<const std::byte> src, std::span<std::byte> dst,
+                                         int64_t block) {
   TANDEM_CHECK(dst.empty() || dst.size() >= src.size());
-  BlockDigests digests;
+  BlockDigests digests(block);
   for (size_t done = 0; done < src.size(); done += kDigestPiece) {
     const auto piece = src.subspan(done, std::min(kDigestPiece, src.size() - done));
     digests.add(piece);

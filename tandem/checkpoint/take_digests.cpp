@@ -28,8 +28,8 @@ void take_digests(std::span<const TensorView> views, std::span<const ShardPlace>
     TensorEntry& entry = part.tensors[places[index].tensor];
     Shard& shard = entry.shards[places[index].shard];
     const auto dst = staged_at(view, shard, staging);
-    shard.digests =
-        view.in_halves() ? digest_and_join(view.bytes, view.low, dst) : digest_and_copy(view.bytes, dst);
+    shard.digests = view.in_halves() ? digest_and_join(view.bytes, view.low, dst, part.digest_block)
+                                     : digest_and_copy(view.bytes, dst, part.digest_block);
     if (shard.box == whole_box(entry.shape)) entry.digest = combine_digests(shard.digests);
   };
   const auto num_tasks = static_cast<int64_t>(views.size());

@@ -149,6 +149,7 @@ CheckpointWriter::Save CheckpointWriter::snapshot(const CheckpointMeta& meta,
   Save save{meta, group_, {}, staging_bytes(tensors), {}, 0};
   std::vector<ShardPlace> places;
   save.part = describe_part(group_.rank, tensors, places);
+  save.part.digest_block = digest_block_of(group_.world_size == 1 ? save.bytes : group_.total_bytes);
   TANDEM_CHECK(staging.empty() || static_cast<int64_t>(staging.size()) >= save.bytes);
   await_space(save.bytes, checkpoint_name(meta.step));
   const double start = steady_s();
@@ -237,7 +238,7 @@ void CheckpointWriter::write(const Save& save) {
 }
 
 WrittenPart CheckpointWriter::written(const Save& save, const Draft& draft) {
-  WrittenPart written{save.meta.step, save.group.token, {}, save.part.tensors};
+  WrittenPart written{save.meta.step, save.group.token, {}, save.part.digest_block, save.part.tensors};
   for (const CheckpointFile& file : save.part.files)
     written.files.emplace_back(file.name, draft.open(file.name));
   return written;

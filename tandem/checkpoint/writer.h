@@ -49,6 +49,7 @@ struct WrittenPart {
   int64_t step = 0;
   std::string token;  // of this save alone, the same on every rank
   std::vector<std::pair<std::string, std::unique_ptr<ObjectReader>>> files;
+  int64_t digest_block = 0;
   std::vector<TensorEntry> tensors;  // of which the files hold shards
 };
 

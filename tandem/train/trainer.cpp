@@ -84,7 +84,7 @@ class Trainer {
                         directory_.path().string(), resumed));
       }
       // It may have been killed after its last checkpoint and before its end, also on a machine that is gone.
-      StoreBehind store(run_, save_group(world_));
+      StoreBehind store(run_, save_group(world_, state_staging_bytes(session_.step())));
       store.catch_up();
       store.finish();
       if (world_.leads() && !std::filesystem::exists(directory_.path() / "summary.json"))
@@ -98,7 +98,7 @@ class Trainer {
     }
     journal_.begin_steps(resumed, run_.figures.columns(), run_.goes_on_here());
     if (config_.checkpoint.memory > 0) copies_.emplace(session_.step(), world_, run_.options.world);
-    const SaveGroup group = save_group(world_);
+    const SaveGroup group = save_group(world_, state_staging_bytes(session_.step()));
     StoreBehind store(run_, group);  // outlives the writer, which calls it
     store_ = &store;
     CheckpointWriter writer(directory_.checkpoints(), static_cast<int>(config_.checkpoint.keep),

@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-// All ranks ask together; `world` must outlive it.
-SaveGroup save_group(const World& world);
+// All ranks ask together, each with the bytes of a save that are its own; `world` must outlive it.
+SaveGroup save_group(const World& world, int64_t bytes);
 
 }  // namespace tandem

@@ -9,7 +9,6 @@
 #include "tandem/base/file.h"
 #include "tandem/base/quantity.h"
 #include "tandem/checkpoint/layout.h"
-#include "tandem/checkpoint/running_digest.h"
 #include "tandem/checkpoint/stores/claim.h"
 
 namespace tandem {
@@ -216,7 +215,8 @@ void StoreBehind::on_saved(const SaveReport& report) {
     if (wanted_.erase(report.step) == 0 || !written) return;
     job = {name, written->token, report.step, {}, std::nullopt};
     for (auto& [file, source] : written->files)
-      job.files.push_back({file, std::move(source), digested_ranges(written->tensors, file, kDigestBlock)});
+      job.files.push_back(
+          {file, std::move(source), digested_ranges(written->tensors, file, written->digest_block)});
   }
   if (world_.leads()) {
     job.manifest = read_manifest(run_.directory.checkpoints(), job.name);
