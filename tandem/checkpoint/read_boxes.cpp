@@ -1,10 +1,12 @@
 #include "tandem/checkpoint/read_boxes.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -100,10 +102,36 @@ void store_run(const BoxRead& read, int64_t begin, std::span<const std::byte> ru
   }
 }
 
+bool is_digest_only(const Block& block) {
+  return std::all_of(block.reads.begin(), block.reads.end(),
+                     [](const BoxRead* read) { return read->dst.empty(); });
+}
+
+void check_digest(const Block& block, const ObjectReader& file, const RunningDigest& digest) {
+  const std::string found = digest.hex();
+  if (found == *block.digest) return;
+  throw DataError(
+      "{}: damaged: tensor '{}' (bytes {} to {}): expected digest {}, found {}; use an earlier checkpoint",
+      file.description(), block.tensor->name, block.shard->offset + block.begin,
+      block.shard->offset + block.end, *block.digest, found);
+}
+
+// The block's bytes to where they are wanted.
+void scatter(const Block& block, std::span<const std::byte> bytes) {
+  for (const BoxRead* read : block.reads) {
+    if (read->dst.empty()) continue;
+    for_each_run(block, *read, [&](int64_t src, int64_t to, int64_t run_bytes) {
+      store_run(*read, to,
+                bytes.subspan(static_cast<size_t>(src - block.begin), static_cast<size_t>(run_bytes)));
+      return true;
+    });
+  }
+}
+
+// Piece by piece, each of which is digested while it is in the cache.
 void read_block(const Block& block, const ObjectReader& file, std::vector<std::byte>& bounce) {
   const auto bytes = static_cast<size_t>(block.end - block.begin);
-  const bool digest_only = std::all_of(block.reads.begin(), block.reads.end(),
-                                       [](const BoxRead* read) { return read->dst.empty(); });
+  const bool digest_only = is_digest_only(block);
   std::span<std::byte> dst = direct_destination(block);
   const bool direct = !dst.empty();
   if (!direct) {
@@ -116,21 +144,8 @@ void read_block(const Block& block, const ObjectReader& file, std::vector<std::b
     file.read_at(block.shard->offset + block.begin + static_cast<int64_t>(done), piece);
     digest.add(piece);
   }
-  if (const std::string found = digest.hex(); found != *block.digest) {
-    throw DataError(
-        "{}: damaged: tensor '{}' (bytes {} to {}): expected digest {}, found {}; use an earlier checkpoint",
-        file.description(), block.tensor->name, block.shard->offset + block.begin,
-        block.shard->offset + block.end, *block.digest, found);
-  }
-  if (direct || digest_only) return;
-  for (const BoxRead* read : block.reads) {
-    if (read->dst.empty()) continue;
-    for_each_run(block, *read, [&](int64_t src, int64_t to, int64_t run_bytes) {
-      store_run(*read, to,
-                dst.subspan(static_cast<size_t>(src - block.begin), static_cast<size_t>(run_bytes)));
-      return true;
-    });
-  }
+  check_digest(block, file, digest);
+  if (!direct && !digest_only) scatter(block, dst);
 }
 
 using BlocksByFile = std::map<std::string_view, std::vector<Block>>;
@@ -193,24 +208,17 @@ void add_jobs(const std::vector<Block>& blocks, const ObjectReader& file, std::v
   }
 }
 
-// Bytes of a file that are in memory.
-class NearReader final : public ObjectReader {
- public:
-  NearReader(const ObjectReader& file, int64_t begin, std::span<const std::byte> bytes)
-      : file_(file), begin_(begin), bytes_(bytes) {}
-  int64_t size() const override { return file_.size(); }
-  std::string description() const override { return file_.description(); }
-  void read_at(int64_t offset, std::span<std::byte> dst) const override {
-    const auto at = static_cast<size_t>(offset - begin_);
-    TANDEM_CHECK(offset >= begin_ && at <= bytes_.size() && dst.size() <= bytes_.size() - at);
-    std::memcpy(dst.data(), bytes_.data() + at, dst.size());
+// Where all of a job can be read to without a copy: its blocks lie there one behind the other.
+std::span<std::byte> direct_destination(const Job& job) {
+  std::span<std::byte> whole = direct_destination(*job.blocks.front());
+  if (whole.empty()) return {};
+  for (const Block* block : std::span(job.blocks).subspan(1)) {
+    const std::span<std::byte> next = direct_destination(*block);
+    if (next.empty() || next.data() != whole.data() + whole.size()) return {};
+    whole = {whole.data(), whole.size() + next.size()};
   }
-
- private:
-  const ObjectReader& file_;
-  int64_t begin_;
-  std::span<const std::byte> bytes_;
-};
+  return whole;
+}
 
 struct Buffers {
   std::vector<std::byte> bounce, fetched;
@@ -222,18 +230,43 @@ void read_job(const Job& job, Buffers& buffers) {
     for (const Block* block : job.blocks) read_block(*block, *job.file, buffers.bounce);
     return;
   }
-  buffers.fetched.resize(std::max(buffers.fetched.size(), static_cast<size_t>(bytes)));
-  const auto fetched = std::span(buffers.fetched).first(static_cast<size_t>(bytes));
-  job.file->read_at(job.begin(), fetched);
-  const NearReader near(*job.file, job.begin(), fetched);
-  for (const Block* block : job.blocks) read_block(*block, near, buffers.bounce);
+  std::span<std::byte> dst = direct_destination(job);
+  const bool direct = !dst.empty();
+  if (!direct) {
+    buffers.fetched.resize(std::max(buffers.fetched.size(), static_cast<size_t>(bytes)));
+    dst = std::span(buffers.fetched).first(static_cast<size_t>(bytes));
+  }
+  job.file->read_at(job.begin(), dst);
+  for (const Block* block : job.blocks) {
+    const auto part = dst.subspan(static_cast<size_t>(begin_in_file(*block) - job.begin()),
+                                  static_cast<size_t>(block->end - block->begin));
+    RunningDigest digest;
+    digest.add(part);
+    check_digest(*block, *job.file, digest);
+    if (!direct) scatter(*block, part);
+  }
+}
+
+// Those that are far wait for the network, not for a core: so many at a time, however many cores there are.
+template <typename Task>
+void run_far(int64_t num_tasks, const Task& task) {
+  std::atomic<int64_t> next{0};
+  std::vector<std::jthread> streams;
+  for (int stream = 0; stream < std::min<int64_t>(num_tasks, kStoreStreams); ++stream) {
+    streams.emplace_back([&, stream] {
+      for (int64_t i = next++; i < num_tasks; i = next++) task(i, stream);
+    });
+  }
 }
 
 void read_jobs(const std::vector<Job>& jobs, ThreadPool* pool) {
   std::mutex mutex;
   std::exception_ptr failure;  // of the first failed job in the order of jobs, so that reports do not vary
   int64_t failed_task = -1;
-  std::vector<Buffers> buffers(static_cast<size_t>(pool != nullptr ? pool->num_threads() : 1));
+  const bool is_far = !jobs.empty() && jobs.front().file->is_far();
+  std::vector<Buffers> buffers(static_cast<size_t>(is_far            ? kStoreStreams
+                                                   : pool != nullptr ? pool->num_threads()
+                                                                     : 1));
   const auto read = [&](int64_t task, int worker) {
     try {
       read_job(jobs[static_cast<size_t>(task)], buffers[static_cast<size_t>(worker)]);
@@ -246,7 +279,9 @@ void read_jobs(const std::vector<Job>& jobs, ThreadPool* pool) {
     }
   };
   const auto num_tasks = static_cast<int64_t>(jobs.size());
-  if (pool != nullptr) {
+  if (is_far) {
+    run_far(num_tasks, read);
+  } else if (pool != nullptr) {
     pool->parallel_for(num_tasks, read);
   } else {
     for (int64_t task = 0; task < num_tasks; ++task) read(task, 0);

@@ -30,6 +30,7 @@ class StoreRef;
 inline constexpr std::string_view kIndexName = "manifest.json";  // of a bundle's index
 
 using BundleNames = std::function<bool(std::string_view name)>;  // those that are meant
+inline constexpr int kStoreStreams = 8;  // calls under way at the same time, of an object that is far
 inline bool any_bundle(std::string_view /*name*/) { return true; }
 
 struct StoredObject {
@@ -59,7 +60,11 @@ class ObjectWriter {
  public:
   virtual ~ObjectWriter() = default;
   virtual void write_all(std::span<const std::byte> bytes) = 0;  // after what was written before
-  virtual void finish() = 0;                                     // durable from then on
+  // Memory for the next bytes, at most so many, which add() then counts as written: that saves a copy. Empty
+  // where the writer has none, which is for good.
+  virtual std::span<std::byte> room(size_t /*most*/) { return {}; }
+  virtual void add(size_t /*bytes*/) { TANDEM_CHECK(false, "a writer without room"); }
+  virtual void finish() = 0;  // durable from then on
 };
 
 // A whole object in memory.

@@ -8,6 +8,7 @@
 #include "tandem/checkpoint/running_digest.h"
 #include "tandem/checkpoint/stores/upload.h"
 #include "tandem/store/draft.h"
+#include "tandem/store/in_order.h"
 
 namespace tandem {
 namespace {
@@ -62,14 +63,11 @@ bool is_right(const Draft& draft, const std::string& name, int64_t bytes,
 }
 
 std::string digest_of(const ObjectReader& object) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kPiece, object.size())));
+  const int64_t bytes = object.size();
+  InOrder in_order(object);
   RunningDigest digest;
-  for (int64_t at = 0; at < object.size(); at += kPiece) {
-    const auto piece = std::span(buffer).first(static_cast<size_t>(std::min(kPiece, object.size() - at)));
-    object.read_at(at, piece);
-    digest.add(piece);
-  }
+  while (in_order.at() < bytes)
+    digest.add(in_order.next(std::min(static_cast<size_t>(bytes - in_order.at()), kDigestPiece)));
   return digest.hex();
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "tandem/base/error.h"
 #include "tandem/base/system.h"
@@ -11,38 +10,17 @@
 #include "tandem/checkpoint/running_digest.h"
 #include "tandem/checkpoint/stores/alive.h"
 #include "tandem/checkpoint/stores/claim.h"
+#include "tandem/store/in_order.h"
 
 namespace tandem {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kFarPiece = int64_t{4} << 20;  // with one call
 constexpr auto kBetweenProgress = std::chrono::seconds(5);
 constexpr auto kStorePoll = std::chrono::milliseconds(500);  // each look at a draft is a call of the store
 
 std::string progress_note(int rank) { return fmt::format("progress-{:05}", rank); }
-
-// Reads from front to back; of an object that is far a few MiB with one call, however little is asked for.
-class InOrder {
- public:
-  explicit InOrder(const ObjectReader& source) : source_(source) {}
-  void read_at(int64_t offset, std::span<std::byte> dst) const {
-    if (!source_.is_far()) return source_.read_at(offset, dst);
-    const auto bytes = static_cast<int64_t>(dst.size());
-    if (offset < begin_ || offset + bytes > begin_ + static_cast<int64_t>(ahead_.size())) {
-      ahead_.resize(static_cast<size_t>(std::max(bytes, std::min(kFarPiece, source_.size() - offset))));
-      begin_ = offset;
-      source_.read_at(offset, ahead_);
-    }
-    std::memcpy(dst.data(), ahead_.data() + (offset - begin_), dst.size());
-  }
-
- private:
-  const ObjectReader& source_;
-  mutable std::vector<std::byte> ahead_;
-  mutable int64_t begin_ = 0;
-};
 
 }  // namespace
 
@@ -66,31 +44,41 @@ std::vector<DigestedRange> digested_ranges(const std::vector<TensorEntry>& tenso
 
 void copy_checked(const ObjectReader& source, std::span<const DigestedRange> ranges, ObjectWriter& dst,
                   const std::function<void(int64_t)>& told) {
-  const InOrder near(source);
-  std::vector<std::byte> buffer(kDigestPiece);
-  const auto copy = [&](int64_t begin, int64_t end, RunningDigest* digest) {
-    while (begin < end) {
-      const auto piece = std::span(buffer).first(
-          static_cast<size_t>(std::min(end - begin, static_cast<int64_t>(buffer.size()))));
-      near.read_at(begin, piece);
+  InOrder in_order(source);
+  const auto copy = [&](int64_t end, RunningDigest* digest) {
+    while (in_order.at() < end) {
+      const size_t most = std::min(static_cast<size_t>(end - in_order.at()), kDigestPiece);
+      std::span<std::byte> room;
+      if (!source.is_far()) room = dst.room(most);  // one copy less; what is far lies in memory already
+      std::span<const std::byte> piece = room;
+      if (room.empty()) {
+        piece = in_order.next(most);
+      } else {
+        in_order.read(room);
+      }
       if (digest != nullptr) digest->add(piece);
-      dst.write_all(piece);
-      begin += static_cast<int64_t>(piece.size());
+      if (room.empty()) {
+        dst.write_all(piece);
+      } else {
+        dst.add(piece.size());
+      }
       told(static_cast<int64_t>(piece.size()));
     }
   };
-  int64_t at = 0;
   for (const DigestedRange& range : ranges) {
-    copy(at, range.offset, nullptr);  // what lies between tensors
+    if (range.offset < in_order.at()) {
+      throw DataError("{}: damaged: bytes {} to {} are of two shards", source.description(), range.offset,
+                      in_order.at());
+    }
+    copy(range.offset, nullptr);  // what lies between tensors
     RunningDigest digest;
-    copy(range.offset, range.offset + range.bytes, &digest);
+    copy(range.offset + range.bytes, &digest);
     if (const std::string found = digest.hex(); found != range.digest) {
       throw DataError("{}: damaged: bytes {} to {}: expected digest {}, found {}", source.description(),
                       range.offset, range.offset + range.bytes, range.digest, found);
     }
-    at = std::max(at, range.offset + range.bytes);
   }
-  copy(at, source.size(), nullptr);
+  copy(source.size(), nullptr);
 }
 
 CheckpointUploader::CheckpointUploader(StoreRef store, std::string run, int keep, SaveGroup group,

@@ -192,7 +192,7 @@ Answer Http::send(const Request& request, std::optional<std::span<std::byte>> in
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, problem);
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, 256L << 10);
-  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, 512L << 10);
+  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, 128L << 10);
   curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, on_header);
   curl_easy_setopt(handle, CURLOPT_HEADERDATA, &transfer);
   curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_body);

@@ -1,5 +1,7 @@
 #include "tandem/store/s3/multipart.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -13,6 +15,14 @@ namespace tandem::s3 {
 namespace {
 
 constexpr const char* kChecksum = "x-amz-checksum-crc32c";
+
+// A hint: 36 faults instead of 18,432 while the buffers are filled for the first time.
+void expect_large_pages(std::span<std::byte> memory) {
+  constexpr uintptr_t kLargePage = uintptr_t{2} << 20;
+  const auto begin = (reinterpret_cast<uintptr_t>(memory.data()) + kLargePage - 1) / kLargePage * kLargePage;
+  const auto end = reinterpret_cast<uintptr_t>(memory.data() + memory.size()) / kLargePage * kLargePage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
 
 }  // namespace
 
@@ -40,6 +50,7 @@ MultipartWriter::MultipartWriter(Client& client, std::string name, const PartBuf
   std::span<std::byte> memory = buffers.memory;
   if (memory.empty()) {
     own_.reset(new std::byte[buffers.count() * part_bytes_]);
+    expect_large_pages({own_.get(), buffers.count() * part_bytes_});
     memory = {own_.get(), buffers.count() * part_bytes_};
   }
   for (size_t i = buffers.count(); i > 0; --i)
@@ -53,17 +64,27 @@ MultipartWriter::~MultipartWriter() {
 }
 
 void MultipartWriter::write_all(std::span<const std::byte> bytes) {
-  TANDEM_CHECK(!finished_);
-  bytes_ += static_cast<int64_t>(bytes.size());
   while (!bytes.empty()) {
-    if (!buffer_.empty() && filled_ == buffer_.size())
-      send_buffer();  // there is something behind it: what fits into one part needs no upload
-    if (buffer_.empty()) buffer_ = take_buffer();
-    const size_t taken = std::min(bytes.size(), buffer_.size() - filled_);
-    std::memcpy(buffer_.data() + filled_, bytes.data(), taken);
-    filled_ += taken;
-    bytes = bytes.subspan(taken);
+    const std::span<std::byte> dst = room(bytes.size());
+    std::memcpy(dst.data(), bytes.data(), dst.size());
+    add(dst.size());
+    bytes = bytes.subspan(dst.size());
   }
+}
+
+std::span<std::byte> MultipartWriter::room(size_t most) {
+  TANDEM_CHECK(!finished_);
+  if (!buffer_.empty() && filled_ == buffer_.size())
+    send_buffer();  // there is something behind it: what fits into one part needs no upload
+  if (buffer_.empty()) buffer_ = take_buffer();
+  return buffer_.subspan(filled_, std::min(most, buffer_.size() - filled_));
+}
+
+void MultipartWriter::add(size_t bytes) {
+  TANDEM_CHECK(bytes <= buffer_.size() - filled_);
+  if (client_.place().checksums) crc_ = crc32c(buffer_.subspan(filled_, bytes), crc_);
+  filled_ += bytes;
+  bytes_ += static_cast<int64_t>(bytes);
 }
 
 // Waits for a part to be sent where all are under way.
@@ -97,10 +118,10 @@ void MultipartWriter::send_buffer() {
   }
   const int number = ++num_sent_;
   Stream& stream = streams_.emplace_back();
-  stream.thread = std::thread([this, &stream, number, buffer = buffer_, bytes = filled_] {
+  stream.thread = std::thread([this, &stream, number, buffer = buffer_, bytes = filled_, crc = crc_] {
     std::exception_ptr failure;
     try {
-      send_part(number, buffer.first(bytes));
+      send_part(number, buffer.first(bytes), crc);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -112,13 +133,14 @@ void MultipartWriter::send_buffer() {
   });
   buffer_ = {};
   filled_ = 0;
+  crc_ = 0;
 }
 
-void MultipartWriter::send_part(int number, std::span<const std::byte> bytes) {
+void MultipartWriter::send_part(int number, std::span<const std::byte> bytes, uint32_t crc) {
   Part part{number, {}, {}};
   Call call{"put a part", "PUT", name_, {{"partNumber", std::to_string(number)}, {"uploadId", id_}},
             {},           bytes, false};
-  if (client_.place().checksums) call.headers[kChecksum] = part.checksum = crc32c_base64(bytes);
+  if (client_.place().checksums) call.headers[kChecksum] = part.checksum = crc32c_base64(crc);
   const Answer answer = client_.call(call);
   part.etag = answer.header("etag");
   if (part.etag.empty())

@@ -18,8 +18,8 @@ namespace tandem::s3 {
 // S3 takes at most 10,000 parts, of at least 5 MiB but for the last.
 inline constexpr int64_t kMostParts = 10'000;
 inline constexpr size_t kLeastPart = size_t{5} << 20;
-inline constexpr size_t kPartBytes = size_t{16} << 20;
-inline constexpr int kUploadStreams = 4;
+inline constexpr size_t kPartBytes = size_t{8} << 20;
+inline constexpr int kUploadStreams = kStoreStreams;
 
 // How a writer cuts its object, and into which memory. `bytes` is of one part.
 struct PartBuffers {
@@ -43,6 +43,8 @@ class MultipartWriter final : public ObjectWriter {
   MultipartWriter& operator=(const MultipartWriter&) = delete;
 
   void write_all(std::span<const std::byte> bytes) override;
+  std::span<std::byte> room(size_t most) override;
+  void add(size_t bytes) override;
   void finish() override;
 
  private:
@@ -56,7 +58,7 @@ class MultipartWriter final : public ObjectWriter {
   };
   std::span<std::byte> take_buffer();
   void send_buffer();
-  void send_part(int number, std::span<const std::byte> bytes);
+  void send_part(int number, std::span<const std::byte> bytes, uint32_t crc);
   void join_done();
   void join_all();
   void complete();
@@ -69,6 +71,7 @@ class MultipartWriter final : public ObjectWriter {
   std::string id_;                    // of the upload; empty before the second part
   std::span<std::byte> buffer_;  // one part, of which `filled_` bytes wait to be sent; empty: none is taken
   size_t filled_ = 0;
+  uint32_t crc_ = 0;  // of those: taken when they are added, while they are in the cache
   int num_sent_ = 0;
   int64_t bytes_ = 0;
   bool finished_ = false;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tandem/base/error.h"
 #include "tandem/base/message_of_test.h"
 #include "tandem/store/s3/fake_server_test.h"
@@ -76,15 +78,37 @@ TEST(S3Store, ListsManyPagesInOrder) {
   }
 }
 
-TEST(S3Store, MemoryOfAWriterIsWhatItsObjectNeedsAndNoMoreThanEightyMebibytesUpToALot) {
+TEST(S3Store, MemoryOfAWriterIsWhatItsObjectNeedsAndNoMoreThanNinePartsUpToALot) {
   constexpr int64_t kMiB = 1 << 20;
   EXPECT_EQ(upload_memory(0), 5 * kMiB);
   EXPECT_EQ(upload_memory(7 * kMiB + 1), 8 * kMiB);
-  EXPECT_EQ(upload_memory(16 * kMiB), 16 * kMiB);
-  EXPECT_EQ(upload_memory(17 * kMiB), 80 * kMiB);
-  EXPECT_EQ(upload_memory(100'000 * kMiB), 80 * kMiB);
+  EXPECT_EQ(upload_memory(8 * kMiB), 8 * kMiB);
+  EXPECT_EQ(upload_memory(9 * kMiB), 72 * kMiB);
+  EXPECT_EQ(upload_memory(79'000 * kMiB), 72 * kMiB);
   const int64_t much = upload_memory(1'000'000 * kMiB);
-  EXPECT_GE(much / 5 * kMostParts, 1'000'000 * kMiB);
+  EXPECT_GE(much / (kUploadStreams + 1) * kMostParts, 1'000'000 * kMiB);
+}
+
+TEST(S3Store, GivesRoomForWhatIsWrittenNext) {
+  FakeServer server;
+  const auto store = server.store("s3://bucket", 100);
+  const auto writer = store->create("x");
+  std::string content;
+  for (int i = 0; i < 50; ++i) {
+    const std::span<std::byte> room = writer->room(static_cast<size_t>(7 + i));
+    ASSERT_FALSE(room.empty());
+    ASSERT_LE(room.size(), static_cast<size_t>(7 + i));
+    const std::string text(room.size(), static_cast<char>('a' + i % 26));
+    std::memcpy(room.data(), text.data(), text.size());
+    writer->add(room.size());
+    content += text;
+    if (i % 3 == 0) {  // the two may be mixed
+      writer->write_all(std::as_bytes(std::span(text)));
+      content += text;
+    }
+  }
+  writer->finish();
+  EXPECT_EQ(read_text(*store->open("x")), content);
 }
 
 TEST(S3Store, WritesIntoMemoryThatIsLent) {

@@ -68,6 +68,12 @@ TEST(Crc32c, IsTheOneThatS3Means) {
     EXPECT_EQ(crc32c(bytes), crc32c_by_table(bytes)) << i;
     bytes.push_back(static_cast<std::byte>(i * 37));
   }
+  for (size_t i = 0; i < 50'000; ++i) bytes.push_back(static_cast<std::byte>(i * i >> 5));
+  for (size_t size = bytes.size(); size > 0; size -= std::min(size, size_t{1021})) {  // where lanes end
+    const auto part = std::span<const std::byte>(bytes).last(size);
+    EXPECT_EQ(crc32c(part), crc32c_by_table(part)) << size;
+    EXPECT_EQ(crc32c(part.subspan(size / 3), crc32c(part.first(size / 3))), crc32c(part)) << size;
+  }
 }
 
 }  // namespace
