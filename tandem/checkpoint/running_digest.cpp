@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -12,9 +13,10 @@
 namespace tandem {
 
 int64_t digest_block_of(int64_t checkpoint_bytes) {
-  constexpr int64_t kBlocks = 8192;  // of 64 layers cut in three, 1.05 times the bytes are read at most
+  constexpr double kFactor = 8;
+  const double most = kFactor * std::sqrt(static_cast<double>(checkpoint_bytes));
   int64_t block = kDigestBlock;
-  while (checkpoint_bytes > 0 && block > kLeastDigestBlock && block > checkpoint_bytes / kBlocks) block /= 2;
+  while (checkpoint_bytes > 0 && block > kLeastDigestBlock && static_cast<double>(block) > most) block /= 2;
   return block;
 }
 

@@ -22,8 +22,8 @@ inline constexpr int64_t kDigestBlock = int64_t{1} << 20;
 inline constexpr int64_t kLeastDigestBlock = int64_t{16} << 10;
 
 // Of a checkpoint of so many bytes: where ranks cut a tensor otherwise than those who wrote it, both sides of
-// a cut read the block, and that is to be little beside the tensor. At most 16384 digests, and one a shard,
-// up to 16 GiB.
+// a cut read the block, and that is to be little beside the tensor; but a digest in a manifest takes memory
+// while it is saved, and that is to be little beside the checkpoint. So it grows as the root of the bytes.
 int64_t digest_block_of(int64_t checkpoint_bytes);
 
 class RunningDigest {

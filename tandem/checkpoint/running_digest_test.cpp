@@ -34,9 +34,9 @@ INSTANTIATE_TEST_SUITE_P(RunningDigest, BlocksOf, testing::Values(kDigestBlock, 
 TEST(RunningDigest, BlocksAreShorterInSmallCheckpoints) {
   EXPECT_EQ(digest_block_of(0), kDigestBlock);  // nobody knows
   EXPECT_EQ(digest_block_of(1), kLeastDigestBlock);
-  EXPECT_EQ(digest_block_of((int64_t{256} << 20) - 1), kLeastDigestBlock);
-  EXPECT_EQ(digest_block_of(int64_t{256} << 20), 2 * kLeastDigestBlock);
-  EXPECT_EQ(digest_block_of(int64_t{8} << 30), kDigestBlock);
+  EXPECT_EQ(digest_block_of((int64_t{16} << 20) - 1), kLeastDigestBlock);
+  EXPECT_EQ(digest_block_of(int64_t{16} << 20), 2 * kLeastDigestBlock);
+  EXPECT_EQ(digest_block_of(int64_t{16} << 30), kDigestBlock);
   EXPECT_EQ(digest_block_of(int64_t{8} << 40), kDigestBlock);
 }
 

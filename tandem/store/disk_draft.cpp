@@ -16,6 +16,7 @@
 #include "tandem/base/error.h"
 #include "tandem/base/file.h"
 #include "tandem/store/disk_store.h"
+#include "tandem/store/paced_file.h"
 
 namespace tandem {
 namespace {
@@ -33,7 +34,7 @@ class DraftWriter final : public ObjectWriter {
   void finish() override { file_.sync_and_close(); }
 
  private:
-  OutputFile file_;
+  PacedFile file_;
 };
 
 void write_file(const fs::path& path, std::string_view text) {

@@ -16,6 +16,7 @@
 #include "tandem/base/system.h"
 #include "tandem/store/disk_draft.h"
 #include "tandem/store/file_system.h"
+#include "tandem/store/paced_file.h"
 
 namespace tandem {
 namespace {
@@ -79,7 +80,7 @@ class FileWriter final : public ObjectWriter {
  private:
   fs::path path_;
   fs::path hidden_;
-  OutputFile file_;
+  PacedFile file_;
   bool finished_ = false;
 };
 

@@ -178,14 +178,16 @@ class TwoRuns(StoreTest):
         self.assertIn("holds checkpoints of another run", result.err)
 
     def test_that_race_one_wins_and_the_other_says_why(self):
-        content = self.content(train={"steps": 4000})
+        content = self.content(train={"steps": 1000000})
         racers = [self.start(*self.command(content, run), env=self.environment()) for run in ("a", "b")]
         self.wait_for(lambda: any(racer.poll() is not None for racer in racers), "one of them to give up")
         loser = next(racer for racer in racers if racer.poll() is not None)
         winner = next(racer for racer in racers if racer is not loser)
+        events = self.directory / ("a" if winner is racers[0] else "b") / "events.jsonl"
         error = loser.stderr.read().decode()
         self.assertEqual(BAD_DATA, loser.returncode, error)
         self.assertRegex(error, "is writing checkpoints there, and (was faster|lives)")
+        self.wait_for(lambda: events.exists() and tandem_run.read_events(events.parent, "upload"), "an upload of the winner")
         winner.send_signal(signal.SIGTERM)
         self.assertEqual(INTERRUPTED, winner.wait(tandem_run.DEADLINE_S))
         self.run_tandem("inspect", self.store, "--verify")

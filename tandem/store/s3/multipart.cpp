@@ -1,5 +1,7 @@
 #include "tandem/store/s3/multipart.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -13,6 +15,14 @@ namespace tandem::s3 {
 namespace {
 
 constexpr const char* kChecksum = "x-amz-checksum-crc32c";
+
+// A hint: 36 faults instead of 18,432 while the buffers are filled for the first time.
+void expect_large_pages(std::span<std::byte> memory) {
+  constexpr uintptr_t kLargePage = uintptr_t{2} << 20;
+  const auto begin = (reinterpret_cast<uintptr_t>(memory.data()) + kLargePage - 1) / kLargePage * kLargePage;
+  const auto end = reinterpret_cast<uintptr_t>(memory.data() + memory.size()) / kLargePage * kLargePage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
 
 }  // namespace
 
@@ -40,6 +50,7 @@ MultipartWriter::MultipartWriter(Client& client, std::string name, const PartBuf
   std::span<std::byte> memory = buffers.memory;
   if (memory.empty()) {
     own_.reset(new std::byte[buffers.count() * part_bytes_]);
+    expect_large_pages({own_.get(), buffers.count() * part_bytes_});
     memory = {own_.get(), buffers.count() * part_bytes_};
   }
   for (size_t i = buffers.count(); i > 0; --i)
