@@ -205,6 +205,12 @@ def snapshot(directory):
             for path in directory.rglob("*")}
 
 
+def read_samples(run):
+    """How many samples, or tokens, there had been after each step."""
+    rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [row["tokens"] if "tokens" in row else row["samples"] for row in rows]
+
+
 def read_metrics(run):
     """metrics.jsonl as a list of {column: text}: numbers as they are written, without those that tell time."""
     rows = []
