@@ -2,23 +2,20 @@
 
 #include <array>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "tandem/base/error.h"
 #include "tandem/kernels/cuda/attention/padded_sequences.h"
-#include "tandem/kernels/cuda/device/cuda_check.h"
+#include "tandem/kernels/cuda/library/per_device.h"
+#include "tandem/kernels/cuda/library/scratch.h"
 
 namespace tandem::cuda {
 namespace {
 
 constexpr size_t kOldestVersion = 91002;  // 9.10.0 and 9.10.1 compute wrong results
-constexpr size_t kAlignment = 256;
-constexpr size_t kEngineBytes = 4096;  // an engine's counters
-
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr size_t kEngineBytes = 4096;     // an engine's counters
 
 size_t statistics_bytes(const FusedAttention& s) {
   return aligned(static_cast<size_t>(s.batch * s.heads * s.time) * sizeof(float));
@@ -105,23 +102,6 @@ struct DevicePlans {
   }
 };
 
-DevicePlans& current_device() {
-  int device = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  static std::mutex mutex;
-  // Never destroyed: when the process ends, the library may go first.
-  static auto& devices = *new std::map<int, std::unique_ptr<DevicePlans>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<DevicePlans>& plans = devices[device];
-  if (plans == nullptr) plans = std::make_unique<DevicePlans>();
-  return *plans;
-}
-
-std::byte* aligned_begin(std::span<std::byte> workspace, size_t needed) {
-  TANDEM_CHECK(workspace.size() >= needed, "{} bytes of workspace, not {}", workspace.size(), needed);
-  return reinterpret_cast<std::byte*>(aligned(reinterpret_cast<size_t>(workspace.data())));
-}
-
 // Sequence `begin` of a tensor with so many bytes a sequence.
 std::byte* at_sequence(void* tensor, int64_t begin, int64_t bytes) {
   return static_cast<std::byte*>(tensor) + begin * bytes;
@@ -138,12 +118,12 @@ bool fused_attention_grad_supported(const FusedAttention& s, int64_t max_head_di
   return fused_attention_supported(s, max_head_dim) && s.cap == 0 && (s.causal || !is_padded(s));
 }
 
-size_t fused_attention_workspace(const FusedAttention&) { return kAlignment + kEngineBytes; }
+size_t fused_attention_workspace(const FusedAttention&) { return kScratchAlignment + kEngineBytes; }
 
 size_t fused_attention_grad_workspace(const FusedAttention& shape) {
   const FusedAttention slice = grad_slice(shape);
   const size_t copies = is_padded(shape) ? PaddedSlice::bytes(slice) : 0;
-  return kAlignment + statistics_bytes(slice) + (slice.deterministic ? 0 : query_sums_bytes(slice)) +
+  return kScratchAlignment + statistics_bytes(slice) + (slice.deterministic ? 0 : query_sums_bytes(slice)) +
          grad_engine_bytes(slice) + copies;
 }
 
@@ -154,7 +134,7 @@ void run_fused_attention(const FusedAttention& shape, const FusedAttentionTensor
   std::byte* k = q + shape.heads * shape.head_dim * dtype_bytes(shape.type);
   std::byte* v = k + shape.kv_heads * shape.head_dim * dtype_bytes(shape.type);
   const std::array<void*, 5> pointers = {q, k, v, tensors.out, tensors.lse};
-  current_device().run(Pass::Forward, shape, pointers, scratch, queue);
+  per_device<DevicePlans>().run(Pass::Forward, shape, pointers, scratch, queue);
 }
 
 void run_fused_attention_grad(const FusedAttention& shape, const FusedAttentionGradTensors& tensors,
@@ -171,7 +151,7 @@ void run_fused_attention_grad(const FusedAttention& shape, const FusedAttentionG
   const int64_t packed_bytes = shape.time * shape.width() * dtype_bytes(shape.type);
   const int64_t out_bytes = shape.time * shape.heads * head_bytes;
   const int64_t lse_bytes = shape.time * shape.heads * static_cast<int64_t>(sizeof(float));
-  DevicePlans& device = current_device();
+  DevicePlans& device = per_device<DevicePlans>();
   for (int64_t begin = 0; begin < shape.batch; begin += slice.batch) {
     const FusedAttentionGradTensors own{.dout = at_sequence(tensors.dout, begin, out_bytes),
                                         .qkv = at_sequence(tensors.qkv, begin, packed_bytes),

@@ -3,27 +3,28 @@
 #include <utility>
 
 #include "tandem/kernels/cuda/device/cuda_check.h"
+#include "tandem/kernels/cuda/library/scratch.h"
 
 namespace tandem::cuda {
 namespace {
 
-size_t aligned(int64_t bytes) { return static_cast<size_t>((bytes + 255) / 256 * 256); }
+size_t aligned_bytes(int64_t bytes) { return aligned(static_cast<size_t>(bytes)); }
 
 size_t packed_bytes(const FusedAttention& s) {
-  return aligned(s.batch * s.time * s.width() * dtype_bytes(s.type));
+  return aligned_bytes(s.batch * s.time * s.width() * dtype_bytes(s.type));
 }
 size_t output_bytes(const FusedAttention& s) {
-  return aligned(s.batch * s.time * s.heads * s.head_dim * dtype_bytes(s.type));
+  return aligned_bytes(s.batch * s.time * s.heads * s.head_dim * dtype_bytes(s.type));
 }
 size_t statistics_bytes(const FusedAttention& s) {
-  return aligned(s.batch * s.time * s.heads * static_cast<int64_t>(sizeof(float)));
+  return aligned_bytes(s.batch * s.time * s.heads * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace
 
 size_t PaddedSlice::bytes(const FusedAttention& slice) {
   // qkv and its gradient, the output and its gradient; the scratch before it may end anywhere.
-  return 2 * packed_bytes(slice) + 2 * output_bytes(slice) + statistics_bytes(slice) + 256;
+  return 2 * packed_bytes(slice) + 2 * output_bytes(slice) + statistics_bytes(slice) + kScratchAlignment;
 }
 
 PaddedSlice::PaddedSlice(const FusedAttention& slice, int64_t time, std::byte* scratch, cudaStream_t queue)

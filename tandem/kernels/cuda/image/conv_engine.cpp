@@ -3,23 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "tandem/base/error.h"
-#include "tandem/kernels/cuda/device/cuda_check.h"
 #include "tandem/kernels/cuda/image/patches.h"
+#include "tandem/kernels/cuda/library/per_device.h"
+#include "tandem/kernels/cuda/library/scratch.h"
 
 namespace tandem::cuda {
 namespace {
 
 using cudnn::Layout;
 
-constexpr size_t kAlignment = 256;
 constexpr size_t kTensorAlignment = 16;  // of the graph's tensors
-
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // The library writes the weight's gradient in the storage type, before it is added to the f32 one.
 size_t rounded_bytes(const ConvShape& s, ConvPass pass) {
@@ -89,23 +86,6 @@ struct DevicePlans {
   }
 };
 
-DevicePlans& current_device() {
-  int device = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  static std::mutex mutex;
-  // Never destroyed: when the process ends, the library may go first.
-  static auto& devices = *new std::map<int, std::unique_ptr<DevicePlans>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<DevicePlans>& plans = devices[device];
-  if (plans == nullptr) plans = std::make_unique<DevicePlans>();
-  return *plans;
-}
-
-std::byte* aligned_begin(std::span<std::byte> workspace, size_t needed) {
-  TANDEM_CHECK(workspace.size() >= needed, "{} bytes of workspace, not {}", workspace.size(), needed);
-  return reinterpret_cast<std::byte*>(aligned(reinterpret_cast<size_t>(workspace.data())));
-}
-
 bool run(const ConvShape& s, ConvPass pass, std::array<const void*, 3> tensors, void* scratch,
          cudaStream_t queue) {
   std::array<void*, 3> pointers;
@@ -113,13 +93,13 @@ bool run(const ConvShape& s, ConvPass pass, std::array<const void*, 3> tensors, 
     if (reinterpret_cast<size_t>(tensors[i]) % kTensorAlignment != 0) return false;
     pointers[i] = const_cast<void*>(tensors[i]);
   }
-  return is_there() && current_device().run(pass, s, pointers, scratch, queue);
+  return is_there() && per_device<DevicePlans>().run(pass, s, pointers, scratch, queue);
 }
 
 }  // namespace
 
 size_t conv_engine_workspace(const ConvShape& shape, ConvPass pass) {
-  return kAlignment + rounded_bytes(shape, pass) + kConvEngineBytes;
+  return kScratchAlignment + rounded_bytes(shape, pass) + kConvEngineBytes;
 }
 
 bool run_conv_engine(const ConvShape& s, const ConvForward& tensors, std::span<std::byte> workspace,
