@@ -53,8 +53,8 @@ class Offload {
     }
   }
 
-  // Whether it lies in a leaf, or views of it, or an op that writes into it, would have to move, too. What an
-  // op has made in place is as good as new.
+  // Whether its bytes belong to something that stays: to a leaf, or to a view or a later op that reads on in
+  // them. What an op made by writing over its input is a value of its own.
   bool shares_bytes(Value value) const {
     if (is_leaf(graph_.node(storage_of(graph_, value).node).op)) return true;
     const std::vector<int32_t>& all = readers_.at(value);
